@@ -233,8 +233,9 @@ class ServeSearch(Shown):
     """Environment variable with the token that clients must send as `Authorization: Bearer`."""
     token_file: Path | None = None
     """File with that token."""
-    allow_host: tuple[str, ...] = ()
-    """More names under which clients ask, as in their URL; loopback and the address itself are allowed."""
+    allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """One more name under which clients ask, as in their URL; may be given again. Loopback and the address itself are
+    allowed."""
 
     def run(self) -> int:
         with mistakes():

@@ -24,6 +24,7 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
     write_to_shared_memory,
 )
+from gymnasium.wrappers.utils import create_zero_array
 
 from ..tools import ToolFailure
 from ..tools.thoughts import without_thoughts
@@ -97,7 +98,8 @@ class TextEnv(gymnasium.Env[str, str]):
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; an episode needs at least 1 turn")
         self.max_turns = max_turns
-        self.observation_space, self.action_space = TextSpace(), TextSpace()
+        self.observation_space = TextSpace()
+        self.action_space = TextSpace()
         self.examples = Examples()  # in front of each question
         self.turn, self.live = 0, False  # live: between reset and the end of an episode
         self.task_id = ""  # set by on_reset where tasks have names
@@ -235,6 +237,10 @@ class TextEnv(gymnasium.Env[str, str]):
             vars(twin)[name] = copy.deepcopy(value, memo)
         return twin
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a fork: what an environment holds, such as a tool's process, is forked and cannot be copied."""
+        return self.fork()
+
     def snapshot(self) -> dict[str, Any]:
         """Return the episode so far as JSON data: how it began, what was done, and a digest of all that was seen.
 
@@ -300,6 +306,7 @@ def _digest(before: str, *seen: Any) -> str:
 
 _SAMPLES = ("look", "1 + 1 = 2", "\\boxed{7}", "naïve café", "θ ≤ π/2", "两个苹果", "🍎🍏", "line one\nline two", "")
 _LENGTH = 8  # bytes in front of each string in shared memory
+MAX_BYTES = 65_536  # of a text, unless a space says otherwise
 
 
 class TextSpace(Space[str]):
@@ -313,7 +320,7 @@ class TextSpace(Space[str]):
 
     is_np_flattenable = False  # strings have no fixed-size array form
 
-    def __init__(self, max_bytes: int = 65_536, seed: int | np.random.Generator | None = None) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, seed: int | np.random.Generator | None = None) -> None:
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; a text space needs at least 1 byte")
         self.max_bytes = max_bytes
@@ -344,6 +351,12 @@ class TextSpace(Space[str]):
 
 # Gymnasium dispatches on the first space of the sequence, which its annotation does not say.
 batch_differing_spaces.register(TextSpace, lambda spaces: Tuple([copy.deepcopy(space) for space in spaces]))
+
+
+@create_zero_array.register(TextSpace)
+def _zero(space: TextSpace) -> str:  # type: ignore[misc]  # its type variable takes no subtype
+    """Return the text that stands for no observation, as in `FrameStackObservation` and `DelayObservation`."""
+    return ""
 
 
 @create_shared_memory.register(TextSpace)

@@ -19,7 +19,7 @@ from ..tools.core import Overdue, cut_middle, within
 from ..tools.formats import unfenced
 from ..tools.formats.foreign import foreign_call
 from ..tools.plugins import as_tools, forked
-from .core import Reply, StopReason, TextEnv
+from .core import MAX_BYTES, Reply, StopReason, TextEnv, TextSpace
 from .examples import Message
 from .tasks import Task, Tasks, choose_index
 
@@ -181,6 +181,8 @@ class QuestionEnv(TextEnv):
     ) -> None:
         super().__init__(max_turns if tools else 1)
         self.tasks, self.grader = tasks, grader
+        # A problem of a file may be of any length, and it is the first observation.
+        self.observation_space = TextSpace(max(MAX_BYTES, getattr(tasks, "longest", 0)))
         self.toolbox = Toolbox(tools, tool_timeout)
         self.format: Format = get_format(format)
         self.format.instructions(self.toolbox.schemas)  # refuses tools that it cannot call

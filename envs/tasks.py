@@ -71,6 +71,7 @@ class ListTasks:
         self.name = name
         self.split = check_split(split)
         self._tasks = tuple(tasks)
+        self.longest = max(len(task.prompt.encode("utf-8", "replace")) for task in self._tasks)  # bytes of a prompt
 
     def __len__(self) -> int:
         return len(self._tasks)

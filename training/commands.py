@@ -177,6 +177,8 @@ class View(Shown):
     """Serve the page on this machine and follow what is written, until interrupted."""
     port: int = 0
     """Port of `--live`; 0 chooses a free one."""
+    allow_host: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """One more name under which a browser asks `--live`, as that of a proxy in front of it; may be given again."""
 
     def run(self) -> int:
         folders = list(self.folders)
@@ -197,7 +199,7 @@ class View(Shown):
             elif self.live:
                 from .report.page import serve
 
-                with serve(folders, self.port) as url:
+                with serve(folders, self.port, self.allow_host) as url:
                     console.print(f"{url}  (Ctrl-C ends it)", soft_wrap=True, markup=False)
                     threading.Event().wait()
             else:

@@ -4,23 +4,37 @@ A session of the server is an environment of its own. An observation carries wha
 the episode terminated or was truncated, why, and whether it failed, which is no reward (`reward` is null then).
 """
 
+import asyncio
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from math import isnan
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
 from openenv.core import GenericEnvClient
-from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
+from openenv.core.env_server import Action, ConcurrencyConfig, Environment, Observation, State, create_fastapi_app
 from pydantic import ConfigDict, Field
 
 from ...tools.core import within
+from ...tools.http import HttpFailure, Limits, Node, ShapeError
+from ...tools.http.client import JsonClient
+from ...tools.http.hosts import Hosts
+from ...tools.http.server import HeldBytes, Receive, Refusal, Scope, Send, Share, admit, body_of, patient_server, refuse
 from ..core import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from ..splits import Split, begin, open_split
 from ..tasks import SPLITS, check_known, choose_index
+
+T = TypeVar("T")
+
+BODY = 2**20  # bytes of a request, and of a message through a socket
+BODIES = 32 * 2**20  # bytes of all requests at a time
+PATIENCE = 30.0  # seconds in which a socket must say what it wants; until then it takes no session
+IDLE = 3600.0  # seconds without a message after which a session ends
+ANSWER = 8 * 2**20  # bytes of an answer that `Remote` reads
 
 
 class Say(Action):
@@ -107,12 +121,36 @@ class Served(Environment[Say, Observed, State]):
         return self._splits[name]
 
 
-def app(env_id: str, sessions: int = 64, **options: Any) -> Any:
-    """Return a FastAPI application for `uvicorn.run(app(…), host="127.0.0.1", port=8000)`.
+def serve(
+    env_id: str,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    sessions: int = 64,
+    allow_hosts: Collection[str] = (),
+    **options: Any,
+) -> None:
+    """Serve an environment until interrupted; the arguments are those of `app`, besides `host` and `port`.
+
+    Clients that are slow to send a request or to take an answer are left, which `uvicorn.run` does not do. Raises
+    ImportError where uvicorn is not installed; OSError where it cannot listen; ValueError, TypeError as `app` does.
+    """
+    application = app(env_id, sessions, allow_hosts={host, *allow_hosts}, **options)
+    server = patient_server(application, ws_max_size=BODY)
+    with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        server.run(sockets=[listener])
+
+
+def app(env_id: str, sessions: int = 64, allow_hosts: Collection[str] = (), **options: Any) -> Any:
+    """Return an ASGI application for `uvicorn.run(app(…), host="127.0.0.1", port=8000)`; better is `serve`.
+
+    A request or a socket is refused whose `Host` is neither loopback, nor the address that it was sent to, nor a name
+    that is allowed, or that comes from a page of another site: such a page would act, and run code in a tool's sandbox.
 
     Args:
         env_id: As in `gymnasium.make`, or `module:Class`.
         sessions: Episodes that may be played at the same time, each in a connection of its own.
+        allow_hosts: More names under which clients ask, as those of a container or a proxy.
         options: The environment's own. `split` names the first split; all that can be opened are served.
 
     Raises ValueError, TypeError where it cannot be made.
@@ -122,7 +160,98 @@ def app(env_id: str, sessions: int = 64, **options: Any) -> Any:
     for name in (one for one in SPLITS if one != first):
         with suppress(ValueError):  # such as a set without tasks of this split
             splits[name] = open_split(env_id, {**options, "split": name})
-    return create_fastapi_app(lambda: Served(splits), Say, Observed, sessions, env_name=env_id.replace("/", "-"))
+    places = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=IDLE)
+    name = env_id.replace("/", "-")
+    served = create_fastapi_app(lambda: Served(splits), Say, Observed, concurrency_config=places, env_name=name)
+    return _Guarded(served, Hosts(allow_hosts))
+
+
+class _Guarded:
+    """An application behind the rules for all servers of ours: who may ask, how much, and how slowly."""
+
+    def __init__(self, served: Any, hosts: Hosts) -> None:
+        self._served, self._hosts, self._bodies = served, hosts, HeldBytes()
+
+    def __getattr__(self, name: str) -> Any:  # its routes, say
+        return getattr(self._served, name)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._talk(scope, receive, send)
+        else:
+            await self._served(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, whole = body_of(receive), bytearray()
+        with self._bodies.share() as share, suppress(ConnectionError):
+            try:
+                admit(self._hosts, scope)
+                async for part in body:
+                    whole += part
+                    _count(len(part), share)
+            except Refusal as refusal:
+                share.close()
+                await refuse(refusal, body, send)
+                return
+            read = False
+
+            async def again() -> Mapping[str, Any]:
+                nonlocal read
+                if read:
+                    return await receive()
+                read = True
+                return {"type": "http.request", "body": bytes(whole), "more_body": False}
+
+            await self._served(scope, again, send)
+
+    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connect = await receive()
+        try:
+            admit(self._hosts, scope)
+        except Refusal:
+            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: 403
+            return
+        await send({"type": "websocket.accept"})
+        first = await _message(receive, send, PATIENCE)
+        if first["type"] == "websocket.disconnect":
+            return
+        waiting = [first, connect]  # what the application is to hear first, last first
+
+        async def hear() -> Mapping[str, Any]:
+            return waiting.pop() if waiting else await _message(receive, send, IDLE)
+
+        async def say(message: Mapping[str, Any]) -> None:
+            if message["type"] != "websocket.accept":
+                await send(message)
+
+        await self._served(scope, hear, say)
+
+
+def _count(size: int, share: Share) -> None:
+    if share.held + size > BODY:
+        raise Refusal(413, f"the body has more than {BODY} bytes; send less at once")
+    share.add(size, BODIES, "requests")
+
+
+async def _message(receive: Receive, send: Send, patience: float) -> Mapping[str, Any]:
+    """Return what comes through a socket; its end, of the server's making, where that is too late or too large."""
+    try:
+        message = await asyncio.wait_for(receive(), patience)
+    except TimeoutError:
+        code, why = 1001, f"nothing came for {patience:g} s"
+    else:
+        text = message.get("text") or ""
+        if len(text) + len(message.get("bytes") or b"") <= BODY:
+            return message
+        code, why = 1009, f"a message has more than {BODY} characters"
+    await send({"type": "websocket.close", "code": code, "reason": why})
+    return {"type": "websocket.disconnect", "code": code, "reason": why}
+
+
+class ServerFailure(EnvFailure, ValueError):
+    """An OpenEnv server that does not answer, or whose answer cannot be used: the URL is wrong, or the server is."""
 
 
 class Remote(TextEnv):
@@ -136,7 +265,8 @@ class Remote(TextEnv):
         timeout: Seconds for an answer.
         max_turns: Turn limit beside the server's own.
 
-    Raises ValueError where the server does not answer, or an action needs other than one text.
+    An answer has at most `ANSWER` bytes. Raises ServerFailure, which is a ValueError and an EnvFailure, where the
+    server does not answer, or not as OpenEnv prescribes; ValueError where an action needs other than one text.
     """
 
     shared = TextEnv.shared | {"tasks"}
@@ -153,28 +283,36 @@ class Remote(TextEnv):
         super().__init__(max_turns)
         self.url, self.split, self.timeout, self.shown = url.rstrip("/"), split, timeout, observation
         try:
-            schema = httpx.get(f"{self.url}/schema", timeout=timeout).raise_for_status().json()["action"]
+            fields, needed = _fields(self._get("/schema")["action"])
             self.tasks = self._count()
-        except (httpx.HTTPError, KeyError, ValueError) as error:
-            raise ValueError(f"url is {url!r}, where no OpenEnv server answers: {error}") from error
-        needed = [name for name in schema.get("required", []) if schema["properties"][name].get("type") == "string"]
+        except (HttpFailure, ShapeError) as error:
+            raise ServerFailure(f"url is {url!r}, where no OpenEnv server answers: {error}") from None
         if not action and len(needed) != 1:
-            fields = ", ".join(schema.get("properties", {}))
-            raise ValueError(f"an action of {url} has the fields {fields}; name the one for the text with action=…")
+            listed = ", ".join(fields)
+            raise ValueError(f"an action of {url} has the fields {listed}; name the one for the text with action=…")
         self.action = action or needed[0]
         self._opened: Mapping[str, Any] = {}  # what the server says at the beginning
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         seed = int(rng.integers(2**31))
         chosen = {} if self.tasks is None else {"split": self.split, "index": choose_index(rng, options, self.tasks)}
-        self._opened = seen = self._ask("reset", seed=seed, **chosen).observation
-        self.task_id = str(seen.get("task_id") or chosen.get("index", seed))
-        return self._text(seen)
+        self._opened, text = self._ask("reset", self._begun, seed=seed, **chosen)
+        self.task_id = str(self._opened.get("task_id") or chosen.get("index", seed))
+        return text
 
     def on_step(self, text: str) -> Reply:
         """Send a text; an answer without a reward where the episode failed is a failure here, too."""
-        result = self._ask("step", {self.action: text})
-        seen = result.observation
+        return self._ask("step", self._reply, {self.action: text})
+
+    def _begun(self, result: Any) -> tuple[Mapping[str, Any], str]:
+        seen = _seen(result)
+        for name in ("messages", "tools"):
+            if not isinstance(seen.get(name) or [], list):
+                raise ShapeError(f"{name} is {seen[name]!r:.60}; expected a list")
+        return seen, self._text(seen)
+
+    def _reply(self, result: Any) -> Reply:
+        seen = _seen(result)
         if seen.get("outcome") in (Outcome.INFRA_ERROR, Outcome.TOOL_ERROR):
             raise EnvFailure(f"{self.url} ended the episode with {seen.get('stop')}")
         stop = None
@@ -211,25 +349,65 @@ class Remote(TextEnv):
 
     @cached_property
     def _client(self) -> Any:
-        return GenericEnvClient(base_url=self.url, message_timeout_s=self.timeout).sync()
+        size = ANSWER / 2**20
+        return GenericEnvClient(self.url, message_timeout_s=self.timeout, max_message_size_mb=size).sync()
 
-    def _ask(self, what: str, *args: Any, **kwargs: Any) -> Any:
+    def _ask(self, what: str, read: Callable[[Any], T], *args: Any, **kwargs: Any) -> T:
+        """Return what `read` makes of an answer; EnvFailure where the server failed, or it cannot be read."""
         try:
-            return getattr(self._client, what)(*args, **kwargs)
-        except (OSError, RuntimeError, TimeoutError) as error:
+            return read(getattr(self._client, what)(*args, **kwargs))
+        except EnvFailure:
+            raise
+        except Exception as error:  # whatever a server that is broken or hostile makes of the package's client
             self.close()
-            raise EnvFailure(f"{self.url} did not answer {what}: {error}") from error
+            why = " ".join(f"{error}".split())[:300] or type(error).__name__
+            raise EnvFailure(f"{self.url} did not answer {what}: {why}") from error
+
+    def _http(self, path: str) -> JsonClient:
+        return JsonClient(self.url, path, limits=Limits(self.timeout, 1, ANSWER))
+
+    def _get(self, path: str) -> Node:
+        client = self._http(path)
+        try:
+            return client.get()
+        finally:
+            client.close()
 
     def _count(self) -> range | None:
         """Return the numbers of the split's tasks; None where the server has none."""
-        name = httpx.get(f"{self.url}/list_environments", timeout=self.timeout)
-        if name.status_code != httpx.codes.OK or not name.json():
+        try:
+            names = self._get("/list_environments").array()
+        except HttpFailure as failure:
+            if failure.status:
+                return None
+            raise
+        if not names:
             return None
-        asked = httpx.post(f"{self.url}/{name.json()[0]}/num_tasks", json={"split": self.split}, timeout=self.timeout)
-        if asked.status_code == httpx.codes.NOT_IMPLEMENTED:
-            return None
-        return range(asked.raise_for_status().json()["num_tasks"])
+        client = self._http(f"/{names[0].string()}/num_tasks")
+        try:
+            return range(client.post({"split": self.split})["num_tasks"].integer(0, 2**31))
+        except HttpFailure as failure:
+            if failure.status == httpx.codes.NOT_IMPLEMENTED:
+                return None
+            raise
+        finally:
+            client.close()
 
     def _text(self, seen: Mapping[str, Any]) -> str:
         text = seen.get(self.shown)
         return text if isinstance(text, str) else json.dumps(seen, ensure_ascii=False)
+
+
+def _fields(action: Node) -> tuple[list[str], list[str]]:
+    """Return the fields of an action by its JSON schema, and those of them that are texts and needed."""
+    known = action["properties"].object() if "properties" in action else {}
+    required = [name.string() for name in action["required"].array()] if "required" in action else []
+    kinds = {name: action["properties"][name].object().get("type") for name in required}
+    return list(known), [name for name, kind in kinds.items() if kind == "string"]
+
+
+def _seen(result: Any) -> Mapping[str, Any]:
+    """Return an answer's observation; ShapeError where it is none."""
+    if not isinstance(result.observation, dict):
+        raise ShapeError(f"its observation is {result.observation!r:.60}; expected an object")
+    return result.observation

@@ -32,6 +32,7 @@ _TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf)\s*\{([^{}]*)\}")
 _RAISED = re.compile(r"(?<=\d)(?=[²³¹¼-¾⁰-₉⅐-↉①-⒛])")  # 10² is not 102
 _WORD = re.compile(r"\w+")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff")  # joiners, marks of direction
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,11 @@ class QAGrader:
 def normalise(text: str) -> str:
     """Return `text` in lower case without ASCII punctuation, articles and surplus blanks, removed in this order.
 
-    Beforehand its case is folded, and it gets its Unicode normal form, NFKC in words: ASCII text is as SQuAD has it.
+    Beforehand it loses characters that nobody sees, its case is folded, and it gets its Unicode normal form, NFKC in
+    words: ASCII text is as SQuAD has it.
     """
     if not text.isascii():
-        text = unicodedata.normalize("NFC", _RAISED.sub(" ", text)).casefold()
+        text = unicodedata.normalize("NFC", _RAISED.sub(" ", text.translate(_INVISIBLE))).casefold()
         # Folding can take a letter apart. Marks are left: three dots in one are no punctuation to SQuAD.
         text = unicodedata.normalize("NFC", _WORD.sub(lambda word: unicodedata.normalize("NFKC", word[0]), text))
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())

@@ -1,7 +1,9 @@
-"""JSON over HTTP, for clients of servers that may be slow, broken or hostile: failures, limits, and strict JSON.
+"""JSON over HTTP: for clients of servers that may be slow, broken or hostile, and for servers of such clients.
 
 - `client`: `Connections`, asynchronous requests; `JsonClient`, the same for threads; `retried`, which tries again;
   `BoundedBody`, which unpacks with a limit
+- `hosts`: which requests a server of ours answers, by their `Host` and `Origin`
+- `server`: what servers of ours have in common: deadlines for slow clients, refusals, limits of bytes held
 
 Every failure of a request is an `HttpFailure` with its `Fault`; a value of another shape is a `ShapeError`. Answers are
 bounded as sent and as unpacked. No cookies, redirects or proxies. Pages of the open web have `search.fetch` instead.
@@ -9,10 +11,11 @@ bounded as sent and as unpacked. No cookies, redirects or proxies. Pages of the 
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from ..core import brief
 
@@ -97,8 +100,9 @@ class Node:
     def object(self) -> dict[str, Any]:
         return self._of(dict, "an object")
 
-    def array(self) -> "list[Node]":
-        return [Node(item, f"{self.path}[{i}]") for i, item in enumerate(self._of(list, "a list"))]
+    def array(self) -> "Nodes":
+        """Return the items of a list; each becomes a node when it is read, as a hostile list may have millions."""
+        return Nodes(self._of(list, "a list"), self.path)
 
     def string(self) -> str:
         """Return a string, with `?` for lone surrogates."""
@@ -137,3 +141,23 @@ class Node:
     def error(self, expected: str) -> ShapeError:
         shown = {"dict": "an object", "list": "a list"}.get(type(self.value).__name__) or repr(self.value)
         return ShapeError(f"{self.path or 'the JSON'} is {brief(shown)}; expected {expected}")
+
+
+class Nodes(Sequence[Node]):
+    """The items of a list as nodes."""
+
+    def __init__(self, items: list[Any], path: str) -> None:
+        self._items, self._path = items, path
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, place: int) -> Node: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Node]: ...
+    def __getitem__(self, place: int | slice) -> Node | list[Node]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        at = range(len(self))[place]
+        return Node(self._items[at], f"{self._path}[{at}]")

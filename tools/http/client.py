@@ -54,10 +54,23 @@ class JsonClient:
 
     def post(self, body: Any) -> Node:
         """Send `body` and return the answer; raises `HttpFailure`."""
+        return self._ask("POST", serialize(body))
+
+    def get(self) -> Node:
+        """Return what is at the URL; raises `HttpFailure`."""
+        return self._ask("GET", b"")
+
+    def _ask(self, method: str, content: bytes) -> Node:
+        end = time.monotonic() + self.limits.deadline
+        answer = self._send(method, self.url, content, self.limits)
         try:
-            return Node(parse(self.send(body)))
+            read = Node(parse(answer))
         except ShapeError as error:
             raise HttpFailure(Fault.MALFORMED, str(error)) from None
+        # Nothing can end the reading of JSON; `max_bytes` bounds it. An answer that took too long is none.
+        if time.monotonic() > end:
+            raise HttpFailure(Fault.TIMEOUT, f"no answer within {self.limits.deadline:g} s, its reading included")
+        return read
 
     def send(self, body: Any) -> bytes:
         """Send `body` and return the answer as it came, JSON or not; raises `HttpFailure`."""

@@ -2,6 +2,7 @@
 
 - `servers`: the back ends that ask a server, `SearchR1` and `Elastic`
 - `index`: the embedded back ends, by words and by meaning; `cache` keeps the arrays of an index
+- `unspaced`: what text without blanks between words is searched by
 - `serve`: a server of Search-R1's protocol over any back end
 - `visit`: the `visit` tool, and the text of a page; `fetch` decides which pages are open, and gets one
 

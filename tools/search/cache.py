@@ -12,7 +12,7 @@ import mmap
 import os
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,15 +37,22 @@ def digest(parts: Iterable[object]) -> str:
     return hashlib.sha256(b"".join(json.dumps(part).encode() + b"\n" for part in parts)).hexdigest()
 
 
-def kept(folder: Path | None, key: str, make: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays of `make`, kept in a file under `key`; in memory where it cannot be written, with a log."""
+def kept(folder: Path | None, key: str, make: Callable[[], Arrays], earlier: Sequence[str] = ()) -> Arrays:
+    """Return the arrays of `make`, kept in a file under `key`; in memory where it cannot be written, with a log.
+
+    `earlier` are the keys of version 1, 2, … of the same arrays. A file of these is left, and a log says that it is of
+    no use any more.
+    """
     if folder is None:
         return make()
     path = folder / f"{key}.arrays"
     try:
         return _read(path, key)
     except FileNotFoundError:
-        pass
+        for number, old in enumerate(earlier, start=1):
+            if (stale := folder / f"{old}.arrays").exists():
+                now = f"this turngym needs version {len(earlier) + 1}"
+                log.warning("the cached index %s is of version %d, and %s; it is made anew", stale, number, now)
     except (OSError, ValueError) as error:
         log.warning("the cached index %s cannot be used (%s); it is made anew", path, error)
     arrays = make()

@@ -5,7 +5,8 @@ compressed step by step and opened when they are looked at; as many steps are in
 
 Of runs that go on it is served on the loopback: the browser asks for what is new, and waits in between. The address
 holds a secret, so that other users of the machine cannot read the runs. How long the browser waits depends on what an
-answer cost: following takes at most one part in `SHARE` of a processor, however large a run is.
+answer cost: following takes at most one part in `SHARE` of a processor, however large a run is. A client that is slow
+to send its request or to take its answer is left, and of too many the one that has waited longest.
 """
 
 import base64
@@ -13,15 +14,17 @@ import gzip
 import html
 import json
 import secrets
+import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from string import Template
 from typing import Any, ClassVar
@@ -33,6 +36,7 @@ from numpy.typing import NDArray
 from ... import __version__
 from ...agents.journal import write_file
 from ...agents.significance import t_quantile
+from ...tools.http.hosts import Hosts
 from .data import DAMAGE, Ending, Found, Run, Slots, number, path_of, read
 
 NAME = "report.html"
@@ -43,6 +47,8 @@ _SCRIPTS = ("base.js", "charts.js", "episodes.js", "page.js")
 CHARS, TOKENS, INFO = 20_000, 6_000, 2_000  # most of a turn, and most characters of what an environment said
 SHARE, WAIT = 100, 2.0  # and the least seconds between two questions
 HOST = "127.0.0.1"
+CONNECTIONS = 64  # of the live page; each has a thread
+PATIENCE = 30.0  # seconds that a client may take for its request, and again for taking its answer
 
 
 def write_page(folders: list[Path], path: Path) -> Found:
@@ -256,12 +262,15 @@ def _text(piece: bytes) -> str | list[int]:
 
 
 @contextmanager
-def serve(folders: list[Path], port: int = 0) -> Iterator[str]:
-    """Serve the page of some folders in a thread, and yield its address. Raises ValueError or OSError."""
+def serve(folders: list[Path], port: int = 0, allow_hosts: Collection[str] = ()) -> Iterator[str]:
+    """Serve the page of some folders in a thread, and yield its address. Raises ValueError or OSError.
+
+    allow_hosts: names under which it is asked, besides those of loopback, such as that of a proxy in front of it.
+    """
     source = _Source(folders)
     token = secrets.token_urlsafe(12)
-    handler = type("Handler", (_Handler,), {"source": source, "token": token})
-    with ThreadingHTTPServer((HOST, port), handler) as server:
+    handler = type("Handler", (_Handler,), {"source": source, "token": token, "hosts": Hosts(allow_hosts)})
+    with _Server((HOST, port), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         try:
@@ -297,16 +306,72 @@ class _Source:
         return sorted((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in stats)
 
 
+class _Server(ThreadingHTTPServer):
+    """A server that leaves clients who let it wait: `http.server` waits for a request as long as its client likes."""
+
+    request_queue_size = 512  # connections that wait to be taken
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._lock = threading.Lock()
+        self._ends: dict[socket.socket, float] = {}  # when the patience with a client ends; oldest first
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            waiting = [each for each, end in self._ends.items() if end < inf]
+            full = len(self._ends) >= CONNECTIONS
+            if full and waiting:
+                self._cut(waiting[0])
+            if taken := bool(waiting) or not full:
+                self._ends[request] = time.monotonic() + PATIENCE
+        if taken:
+            super().process_request(request, client_address)
+        else:  # all others are getting their answers
+            self.shutdown_request(request)
+
+    def set_patience(self, request: Any, seconds: float) -> None:
+        """Give a client so many seconds from now on, unless it was left already."""
+        with self._lock:
+            if request in self._ends:
+                self._ends[request] = time.monotonic() + seconds
+
+    def service_actions(self) -> None:
+        """Leave the clients that took too long; the loop of the server calls this all the time."""
+        now = time.monotonic()
+        with self._lock:
+            for request in [each for each, end in self._ends.items() if end < now]:
+                self._cut(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._ends.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that left, or were left."""
+
+    def _cut(self, request: socket.socket) -> None:
+        """End a connection under its thread, which then ends, too."""
+        del self._ends[request]
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+
 class _Handler(BaseHTTPRequestHandler):
     source: ClassVar[_Source]
     token: ClassVar[str]
+    hosts: ClassVar[Hosts]
+    server: _Server
 
     def do_GET(self) -> None:
+        self.server.set_patience(self.connection, inf)  # for what an answer takes to make
+        stranger = self.hosts.refusal(self.headers.get_all("Host", []), self.headers.get_all("Origin", []))
+        if stranger is not None:
+            return self._send(stranger.status, "text/plain; charset=utf-8", stranger.why.encode("utf-8", "replace"))
         url = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
-        host = (self.headers.get("Host") or "").rpartition(":")[0]
-        if host not in (HOST, "localhost") or not url.path.startswith(f"/{self.token}/"):
-            return self._send(404, "text/plain", b"not found")  # of another site, or of somebody who guesses
+        if not url.path.startswith(f"/{self.token}/"):
+            return self._send(404, "text/plain", b"not found")  # of somebody who guesses
         try:
             match url.path.rpartition("/")[2]:
                 case "":
@@ -332,6 +397,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {**headers, "Content-Type": kind, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
+        self.server.set_patience(self.connection, PATIENCE)
         self.end_headers()
         self.wfile.write(body)
 

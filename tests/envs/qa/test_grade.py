@@ -253,3 +253,39 @@ def test_the_adversarial_answers_about_search_hold():
             continue
         checked += 1
     assert checked >= 7
+
+
+@pytest.mark.parametrize(
+    "answer", ["\u200bParis", "Par\u00adis", "\ufeffParis\u200e", "Pa\u200d\u2060ris", "\u200b\u200bPARIS\u200f."]
+)
+def test_what_nobody_sees_does_not_count(answer):
+    assert grade(f"<answer>{answer}</answer>").score == 1.0
+    assert grade("<answer>Paris</answer>", answer).score == 1.0
+    with pytest.raises(ValueError, match="is empty"):
+        GRADER.check_gold("\u200b")
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "em"),
+    [
+        # SQuAD's rule, so that scores are those of papers: ASCII punctuation and articles go, digits are letters.
+        ("1.5", "15", 1),
+        ("-5", "5", 1),
+        ("10/11", "1011", 1),
+        ("C++", "C", 1),
+        ("vitamin A", "vitamin", 1),
+        ("Beatles, The", "The Beatles", 1),
+        ("A", "A", 0),
+        # Other punctuation, other letters and other ways to say it are other answers; a row may give aliases.
+        ("O’Brien", "O'Brien", 0),
+        ("“Hamlet”", "Hamlet", 0),
+        ("北京。", "北京", 0),
+        ("Spider–Man", "Spider-Man", 0),
+        ("Beyonce", "Beyoncé", 0),
+        ("twenty", "20", 0),
+        ("May 5, 1821", "5 May 1821", 0),
+        ("<b>Paris</b>", "Paris", 0),
+    ],
+)
+def test_what_the_published_rule_decides(answer, gold, em):
+    assert grade(f"<answer>{answer}</answer>", gold).score == em

@@ -183,3 +183,20 @@ def test_a_forked_process_has_connections_of_its_own(open_client):
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert client.post({}).value == {"n": 2}
+
+
+def test_what_is_at_a_url_can_be_read(open_client):
+    with FaultServer(lambda request: [answer(GOOD)]) as server:
+        assert open_client(server.url).get().value == GOOD
+    assert server.requests[0].head.startswith("GET /x HTTP/1.1\r\n")
+
+
+def test_an_answer_whose_reading_takes_longer_than_the_deadline_is_none(open_client, monkeypatch):
+    late = [0.0]
+    monotonic = module.time.monotonic
+    monkeypatch.setattr(module.time, "monotonic", lambda: monotonic() + late[0])
+    monkeypatch.setattr(module, "parse", lambda data: late.__setitem__(0, 1000.0))
+    with FaultServer(lambda request: [answer(GOOD)]) as server:
+        with pytest.raises(HttpFailure, match="no answer within 20 s, its reading included") as failed:
+            open_client(server.url, limits=Limits(20.0, 1)).post({})
+        assert failed.value.fault is Fault.TIMEOUT

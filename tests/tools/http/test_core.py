@@ -85,3 +85,16 @@ def test_a_shape_error_names_the_path_and_the_value(read, said):
     node = Node({"a": [1], "o": {"i": math.inf, "big": 10**400}, "t": True, "e": "", "long": "x" * 99})
     with pytest.raises(ShapeError, match=said):
         read(node)
+
+
+def test_items_of_a_list_become_nodes_when_they_are_read(monkeypatch):
+    made = []
+    build = Node.__init__
+    monkeypatch.setattr(Node, "__init__", lambda self, value, path="": (made.append(path), build(self, value, path))[1])
+    items = Node({"result": [{"a": i} for i in range(1000)]})["result"].array()
+    assert len(items) == 1000 and made == ["", "result"]
+    assert [item["a"].value for item in items[:3]] == [0, 1, 2] and items[-1].path == "result[999]"
+    assert len(made) == 2 + 3 + 3 + 1
+    assert [item.path for item in items[998:]] == ["result[998]", "result[999]"] and len(list(items)) == 1000
+    with pytest.raises(IndexError):
+        items[1000]

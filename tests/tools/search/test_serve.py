@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from turngym.tools.http import Limits
+from turngym.tools.http import Limits, server
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search import serve as module
 from turngym.tools.search.serve import BODY, DEFAULT_TOPK, PASSAGES, QUERIES, QUERY, TOPK, serve
@@ -211,7 +211,7 @@ def test_an_answer_is_sent_at_once():
 
 
 def test_the_end_lets_searches_under_way_finish_and_cuts_idle_connections(letters, monkeypatch):
-    monkeypatch.setattr(module, "GRACE", 20.0)
+    monkeypatch.setattr(server, "GRACE", 20.0)
     with ThreadPoolExecutor(1) as pool, serve(letters, port=0) as url:
         idle = SearchR1(url, limits=Limits(20.0, 1))
         idle.search("a", 1)
@@ -227,7 +227,7 @@ def test_the_end_lets_searches_under_way_finish_and_cuts_idle_connections(letter
 
 
 def test_the_end_does_not_wait_for_a_search_that_hangs(letters, monkeypatch):
-    monkeypatch.setattr(module, "GRACE", 0.05)
+    monkeypatch.setattr(server, "GRACE", 0.05)
     back_end = SearchR1("http://127.0.0.1:1")
     with ThreadPoolExecutor(1) as pool:
         with serve(letters, port=0) as url:

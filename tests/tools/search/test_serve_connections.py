@@ -5,9 +5,11 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from turngym.tools.http import server
+from turngym.tools.http.server import HEAD, SMALL
 from turngym.tools.search import Passage
 from turngym.tools.search import serve as module
-from turngym.tools.search.serve import BODY, HEAD, SMALL, serve
+from turngym.tools.search.serve import BODY, serve
 
 BYTES = b'{"queries": ["a"]}'
 POST = b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n"
@@ -140,13 +142,14 @@ def test_a_connection_serves_one_request_after_another(url):
 
 @pytest.mark.parametrize("sent", [b"", b"POST /retr", POST % SIZED, KEPT + b"GET"])
 def test_a_client_that_lets_the_server_wait_is_left(url, sent, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    monkeypatch.setattr(server, "PATIENCE", 0.1)
     with connect(url) as connection:
         connection.sendall(sent)
         read(connection)  # it ends
 
 
 def test_slow_clients_make_room_for_others(url, monkeypatch):
+    monkeypatch.setattr(server, "CONNECTIONS", 3)
     monkeypatch.setattr(module, "CONNECTIONS", 3)
     with ExitStack() as stack:
         slow = [stack.enter_context(connect(url)) for _ in range(12)]
@@ -159,7 +162,84 @@ def test_slow_clients_make_room_for_others(url, monkeypatch):
 
 def test_large_requests_at_once_have_a_bound_and_small_ones_go_on(url, monkeypatch):
     large = POST % (b"Content-Length: %d" % (2 * SMALL)) + b" " * 2 * SMALL
-    monkeypatch.setattr(module, "HELD", 2 * SMALL - 1)
+    monkeypatch.setattr(module, "BODIES", 2 * SMALL - 1)
     assert raw(url, large).startswith(b"HTTP/1.1 503 ") and FOUND in raw(url, GOOD)
-    monkeypatch.setattr(module, "HELD", 2 * SMALL)
+    monkeypatch.setattr(module, "BODIES", 2 * SMALL)
     assert raw(url, large).startswith(b"HTTP/1.1 400 ")  # nothing is held any more, and it is no JSON
+
+
+class Many:
+    """Finds passages of 200,000 bytes each."""
+
+    name = "many passages"
+
+    def search(self, query, k):
+        return [Passage(str(i), "", "x" * 200_000) for i in range(k)]
+
+    def close(self):
+        pass
+
+
+ASKED = b'{"queries": ["a", "b"], "topk": 50}'  # 20 million bytes, more than sockets hold
+WIDE = POST % (b"Connection: close\r\nContent-Length: %d" % len(ASKED)) + ASKED
+
+
+def slow_reader(url):
+    """A client that asks for much and reads nothing; the server has begun to answer."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    host, port = url.removeprefix("http://").split(":")
+    connection.settimeout(20.0)
+    connection.connect((host, int(port)))
+    connection.sendall(WIDE)
+    assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    return connection
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    monkeypatch.setattr(module, "ANSWERS", 30_000_000)
+    with serve(Many(), port=0) as url:
+        yield url
+
+
+def test_answers_that_nobody_takes_have_a_bound_and_small_ones_go_on(wide):
+    assert raw(wide, WIDE).startswith(b"HTTP/1.1 200 ")
+    with slow_reader(wide) as slow:
+        refused = raw(wide, WIDE)
+        assert refused.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in refused
+        assert b"answers that nobody took yet of more than 30000000 bytes" in refused
+        assert raw(wide, GOOD).startswith(b"HTTP/1.1 200 ")
+        while slow.recv(2**16):
+            pass
+    assert raw(wide, WIDE).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_does_not_take_its_answer_is_left_and_gives_back_what_it_held(wide, monkeypatch):
+    monkeypatch.setattr(server, "PATIENCE", 0.1)
+    with slow_reader(wide) as slow:
+        came = read(slow)
+        assert len(came) < 20_000_000
+        assert raw(wide, WIDE).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_leaves_gives_back_what_it_held(wide):
+    for _ in range(5):
+        slow_reader(wide).close()
+    for _ in range(100):  # until the server has seen it
+        if raw(wide, WIDE).startswith(b"HTTP/1.1 200 "):
+            return
+    raise AssertionError("the answers of clients that left are still counted")
+
+
+def test_an_answer_that_could_never_be_held_says_what_to_do(wide, monkeypatch):
+    monkeypatch.setattr(module, "ANSWERS", 15_000_000)
+    refused = raw(wide, WIDE)
+    assert refused.startswith(b"HTTP/1.1 422 ") and b"more than 15000000 bytes; ask for fewer passages" in refused
+
+
+def test_an_answer_in_parts_is_the_one_in_one_piece(wide):
+    came = raw(wide, WIDE)
+    passages = ", ".join(f'{{"id": "{i}", "contents": "\\"\\"\\n{"x" * 200_000}"}}' for i in range(50))
+    body = f'{{"result": [[{passages}], [{passages}]]}}'.encode()
+    assert came.partition(b"\r\n\r\n")[2] == body and b"content-length: %d\r\n" % len(body) in came

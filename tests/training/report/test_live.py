@@ -3,11 +3,14 @@
 import gzip
 import http.client
 import json
+import socket
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import pytest
 
 from turngym.tests.support.runs import write_run
+from turngym.training.report import page
 from turngym.training.report.page import serve
 
 
@@ -62,6 +65,35 @@ def test_the_page_may_ask_its_server_and_nobody_else(folder):
         assert url.startswith("http://127.0.0.1:")
         for path in ("/", "/favicon.ico", "/news", "/x/news"):
             assert ask(url, path)[0] == 404
-        assert ask(url, Host="example.org:80")[0] == 404  # a name that somebody else points here
+        assert ask(url, Host="example.org:80")[0] == 421  # a name that somebody else points here
+        assert ask(url, Origin="http://example.org")[0] == ask(url, Origin="null")[0] == 403
+        assert ask(url, Host="localhost:1", Origin="http://localhost:1")[0] == 200
         assert ask(url, "no")[0] == 404
         assert ask(url, "step?run=7&step=1")[0] == ask(url, "step?run=x")[0] == 500
+
+
+def test_a_name_that_is_allowed_is_answered(folder):
+    with serve([folder], allow_hosts=["Box.example"]) as url:
+        assert ask(url, Host="box.example")[0] == 200 and ask(url, Host="box.evil")[0] == 421
+
+
+def connect(url, sent):
+    where = urlsplit(url)
+    connection = socket.create_connection((where.hostname, where.port), 60)
+    connection.sendall(sent)
+    return connection
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX: ", b"GET"])
+def test_a_client_that_lets_the_server_wait_is_left(folder, sent, monkeypatch):
+    monkeypatch.setattr(page, "PATIENCE", 0.1)
+    with serve([folder]) as url, connect(url, sent) as slow:
+        assert slow.recv(1) == b""
+
+
+def test_slow_clients_make_room_for_others(folder, monkeypatch):
+    monkeypatch.setattr(page, "CONNECTIONS", 4)
+    with serve([folder]) as url, ExitStack() as stack:
+        slow = [stack.enter_context(connect(url, b"GET / HTTP/1.1\r\nX: ")) for _ in range(12)]
+        assert ask(url)[0] == 200
+        assert [each.recv(1) for each in slow[:9]] == [b""] * 9
