@@ -81,6 +81,24 @@ class MathGrader:
         score, how, error = self._compare(gold, found)
         return Grade(score, found, how, error)
 
+    def same(self, first: str, second: str) -> bool:
+        """Return whether two extracted answers mean the same: an equal text, an equal number, or one graded as the other.
+
+        It is symmetric: answers are the same if either one, taken as the gold, pays the other. Two plain numbers are
+        compared exactly, as fast as `grade` does it. Raises `GraderFailure` where math-verify is needed and cannot run.
+        """
+        if first == second:
+            return True
+        try:
+            one, other = read_number(first), read_number(second)
+        except ZeroDivisionError:
+            return False
+        if one is not None and other is not None:
+            if one.unit and other.unit and one.unit != other.unit:
+                return False
+            return same_number(one, other) or same_number(other, one)
+        return any(self._compare(gold, answer)[0] > 0 for gold, answer in ((first, second), (second, first)))
+
     @staticmethod
     def close() -> None:
         """End the processes of math-verify that are at rest; all graders share them, and start new ones if need be."""
@@ -194,7 +212,7 @@ def _fault(gold: str) -> str | None:
 def _first_number(gold: str) -> str:
     r"""Return the number that a chain of numbers such as `2/3 \approx 0.67` begins with; any other gold as it is."""
     first, *others = re.split(r" ?(?:=|\\approx(?![A-Za-z])) ?", gold)
-    return first if others and None not in map(read_number, (first, *others)) else gold
+    return first if others and all(map(_is_number, (first, *others))) else gold
 
 
 def _bare(gold: str, answer: str) -> tuple[str, str]:

@@ -362,3 +362,33 @@ def test_real_predictions_are_graded_as_labelled():
     differ = [row["gold"] for row, one in zip(rows, grades) if (one.score == 1.0) != row["expected_equal"]]
     # The label says that 10000 is not 10{,}000; it is.
     assert differ == ["10{,}000"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *(("42", "42.0"), ("1/2", r"\frac{2}{4}"), ("1,234", "1234"), ("x = 5", "5"), ("", ""), ("?", "?")),
+        *(("2.5", r"\frac{5}{2} \text{ cm}"), (r"50\%", "0.5"), (r"50\%", "50"), ("1/3", "0.333333333333333")),
+        *((r"\sqrt{8}", r"2\sqrt{2}"), ("(1, 2)", r"\left(1,2\right)"), ("1, 2", "2, 1"), ("Monday", r"\text{monday}")),
+        *(("a" * 6000, "a" * 6000), ("1/0", "1/0"), (r"\frac{\pi}{2}", r"0.5\pi")),
+    ],
+)
+def test_answers_that_mean_the_same_are_the_same_both_ways(first, second):
+    assert GRADER.same(first, second) is GRADER.same(second, first) is True
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *(("42", "43"), ("1/3", "0.333"), ("", "5"), ("1/0", "5"), ("1/0 = 2", "x"), ("5 cm", "5 kg"), ("50", "0.5")),
+        *(("(1, 2)", "(2, 1)"), (r"\sqrt{2}", "1.41"), ("a" * 6000, "b" * 6000), ("Monday", "Tuesday"), ("x", "y")),
+    ],
+)
+def test_other_answers_are_not_the_same(first, second):
+    assert GRADER.same(first, second) is GRADER.same(second, first) is False
+
+
+def test_two_plain_numbers_need_no_other_process(monkeypatch):
+    monkeypatch.setattr(grade_module._workers, "ask", lambda *_: pytest.fail("math-verify was asked"))
+    numbers = ["0", "42", "-7", "1,234", "3.25", r"\frac{1}{2}", "1/3", "2e9", r"75\%", r"5 \text{ cm}", "1 1/2"]
+    assert [one for one in numbers for other in numbers if GRADER.same(one, other) and one != other] == []
