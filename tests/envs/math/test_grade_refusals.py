@@ -5,7 +5,7 @@ from turngym.envs.math.notation import tidy
 
 
 def refused(gold, answer):
-    reason = refusal(tidy(gold), tidy(answer), number=gold.isdigit())
+    reason = refusal(tidy(gold), tidy(answer))
     return reason and reason.split(";")[0].removeprefix("the box holds ")
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turngym.envs.math.names import unnamed
 from turngym.envs.math.notation import (
     RELATION,
     based,
@@ -12,7 +13,6 @@ from turngym.envs.math.notation import (
     split_unit,
     spoken,
     tidy,
-    unnamed,
     unwrapped,
     words,
 )

@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 from turngym.envs.math import grade as grade_module
 from turngym.envs.math.grade import MathGrader, quick_verdict
 from turngym.envs.math.notation import tidy
-from turngym.envs.math.numbers import (
-    MAX_ELEMENTS,
-    read_collections,
-    read_number,
-    same_collections,
-    same_number,
-)
+from turngym.envs.math.numbers import read_number, same_number
+from turngym.envs.math.values import MAX_ELEMENTS, read_value, same_value
 
 
 @pytest.mark.parametrize(
@@ -125,7 +120,7 @@ def test_a_printed_float_is_read_as_printed(number):
 
 
 def compared(gold, answer):
-    return same_collections(read_collections(tidy(gold)), read_collections(tidy(answer)))
+    return same_value(read_value(tidy(gold)), read_value(tidy(answer)))
 
 
 @pytest.mark.parametrize(
@@ -172,12 +167,12 @@ def test_order_and_brackets_count_where_they_say_something(gold, answer, same):
     ],
 )
 def test_anything_but_several_plain_numbers_is_left_alone(text):
-    assert read_collections(tidy(text)) is None
+    assert read_value(tidy(text)) is None
 
 
 def test_an_element_that_divides_by_zero_is_told_apart():
     with pytest.raises(ZeroDivisionError):
-        read_collections("(1, 1/0)")
+        read_value("(1, 1/0)")
 
 
 @given(st.lists(st.fractions(), min_size=2, max_size=6), st.randoms())
