@@ -18,7 +18,7 @@ from ..core import EnvFailure
 from ..rewards import Grade as Grade
 from .extract import EXTRACTIONS, Extract
 from .names import unnamed
-from .notation import RELATION, based, choice, formula, ranges, split_unit, spoken, tidy, unwrapped, words
+from .notation import RELATION, based, choice, choices, formula, ranges, split_unit, spoken, tidy, unwrapped, words
 from .numbers import (
     Number,
     other_unit,
@@ -373,6 +373,8 @@ def _words(gold: str, answer: str) -> tuple[float, str, str | None] | None:
         return float(text == spoken(answer)), "string", None
     if (chosen := choice(gold)) is not None and choice(answer) == chosen:
         return 1.0, "string", None
+    if (several_chosen := choices(gold)) is not None and choices(answer) == several_chosen:
+        return 1.0, "string", None
     if (based_on := based(gold)) is None:
         return None
     # The answer may leave out the base.
@@ -396,8 +398,10 @@ def _fault(gold: str) -> str | None:
     """Return why a gold that is no plain number has no value; None if it has one."""
     if not gold:
         return "is empty"
-    if not re.search(r"\w", gold):
+    if not re.search(r"\w", gold) or _empty(unwrapped(gold)):
         return "has no letter or digit"
+    if re.search(r"\\f?box(?:ed)?(?![A-Za-z])", unwrapped(gold)):
+        return "is a whole solution: give what is in its box alone"
     if re.search(r"^[*/=^]|[-+*/=^_\\]$", gold):
         return "begins or ends with an operator"
     depths = [0, *accumulate(1 if brace == "{" else -1 for brace in re.findall(r"(?<!\\)[{}]", gold))]
@@ -467,7 +471,7 @@ def refusal(gold: str, answer: str) -> str | None:
     """Return why an answer is not paid for a gold, both tidy; None if it may be."""
     if re.search(r"\\f?box(?:ed)?(?![A-Za-z])", answer):
         return "the box holds another box and more; it needs the answer alone"
-    if not re.search(r"[^\W_]|\\infty|\\emptyset|\\varnothing|∅|∞", re.sub(r"\\text\w* ?\{\W*\}", "", answer)):
+    if _empty(answer):
         return "the box holds no letter or digit; it needs the answer"
     if _UNEVALUATED.search(answer) and not _UNEVALUATED.search(gold):
         return "the box holds a sum, product, integral or limit; it needs its value"
@@ -487,6 +491,14 @@ def refusal(gold: str, answer: str) -> str | None:
     if _is_number(gold):
         return _why_no_number(answer)
     return None
+
+
+_NOTHING_IN_WORDS = re.compile(r"\\(?:text|math(?:rm|bf|it|bb|cal|sf|tt)|boldsymbol|operatorname) ?\{\W*\}")
+
+
+def _empty(text: str) -> bool:
+    """Return whether a tidy text holds nothing but marks, and words that are empty."""
+    return not re.search(r"[^\W_]|∅|∞", _NOTHING_IN_WORDS.sub("", text))
 
 
 def _why_no_number(answer: str) -> str | None:

@@ -155,7 +155,9 @@ def _points(text: str, dimension: int) -> list[tuple[str, ...]]:
 
 
 def _without_brackets(text: str) -> str:
-    return text[1:-1] if re.fullmatch(r"\([^()]*\)", text) else text
+    """Return a text without the brackets or set braces around all of it."""
+    match = re.fullmatch(r"\((?P<round>[^()]*)\)|\\\{(?P<braces>(?:(?!\\[{}]).)*)\\\}", text, re.DOTALL)
+    return text if match is None else (match["round"] or match["braces"] or "").strip()
 
 
 def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -167,6 +167,18 @@ def choice(text: str) -> str | None:
     return match["letter"]
 
 
+_CHOICES = re.compile(r"\(?[A-J]\)?(?: ?(?:,|;|&|and|, ?and) ?\(?[A-J]\)?)+")
+_JOINED_CHOICES = re.compile(r"(?=[A-J]{2})A?B?C?D?E?F?G?H?I?J?")
+
+
+def choices(text: str) -> str | None:
+    """Return the letters of several choices in a tidy text, such as `B, D` or `BD`, in order; None for others."""
+    plain = WRAPPED.sub(r"\1", text).strip(" .")
+    if _JOINED_CHOICES.fullmatch(plain):
+        return plain
+    return "".join(sorted(set(re.findall("[A-J]", plain)))) if _CHOICES.fullmatch(plain) else None
+
+
 def based(text: str) -> tuple[Fraction, int] | None:
     """Return value and base of a tidy number with a base behind it, such as `(12)_5`; None for anything else."""
     if (match := _BASED.fullmatch(WRAPPED.sub(r"\1", text).rstrip(" ."))) is None:

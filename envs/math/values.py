@@ -33,7 +33,8 @@ _MATRIX = re.compile(
 _BRACKETED_MATRIX = re.compile(r"[(\[] ?(\\begin.*\\end ?\{[^{}]*\}) ?[)\]]", re.DOTALL)
 _ROW = re.compile(r"\\\\(?: ?\[[^\[\]]*\])?")
 _KINDS = {("(", ")"): "()", ("(", "]"): "(]", ("[", ")"): "[)", ("[", "]"): "[]", ("\\{", "\\}"): "{}"} | {
-    ("\\langle", "\\rangle"): "()"
+    ("\\langle", "\\rangle"): "()",
+    ("{", "}"): "{}",
 }
 
 
@@ -77,7 +78,9 @@ def read_parts(parts: Parts, depth: int = 0) -> Collection | None:
     elements = []
     for part in parts.elements:
         element = read_row(part, depth + 1) if parts.kind == "matrix" else read_value(part, depth + 1)
-        if element is None:
+        # A set of one number is that number, but not in place of an element.
+        lone_set = isinstance(element, Number) and part.startswith("\\{") and parts.kind != "∪"
+        if element is None or lone_set:
             return None
         elements.append(element)
     return Collection(parts.kind, tuple(elements))

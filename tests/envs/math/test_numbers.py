@@ -48,12 +48,13 @@ def test_plain_numbers_are_read_exactly(text, value):
             "1+1",
             "3-1",
             "2^3",
-            "(5)",
+            "-(-5)",
+            "(4)2",
             "5 m",
         ),
         *(
-            "5 million",
-            r"5 \text{ million}",
+            "5 dozen",
+            r"5 \text{ tenths}",
             "2 and a half",
             "3 or more",
             "5 pi",
@@ -151,22 +152,19 @@ def test_order_and_brackets_count_where_they_say_something(gold, answer, same):
     "text",
     [
         *(
-            "5",
-            "(5)",
             "",
-            "1,234",
-            "(1,234)",
             "(a,b)",
             "(1,2",
             "1,,2",
-            r"(1,2)\cup\{3,4\}",
-            "3 cm, 4 cm",
-            "(1,2),(3,4)",
+            "(1+1,2)",
+            r"(1,\sqrt{2})",
+            ",".join("1" * (MAX_ELEMENTS + 1)),
+            r"1,2\cup",
+            "(,)",
         ),
-        *(r"\{(1,2),(3,4)\}", r"(1,\sqrt{2})", ",".join("1" * (MAX_ELEMENTS + 1)), "1;2", r"1,2\cup", "(,)"),
     ],
 )
-def test_anything_but_several_plain_numbers_is_left_alone(text):
+def test_what_holds_anything_but_plain_numbers_is_left_alone(text):
     assert read_value(tidy(text)) is None
 
 
