@@ -18,7 +18,20 @@ from ..core import EnvFailure
 from ..rewards import Grade as Grade
 from .extract import EXTRACTIONS, Extract
 from .names import unnamed
-from .notation import RELATION, based, choice, choices, formula, ranges, split_unit, spoken, tidy, unwrapped, words
+from .notation import (
+    RELATION,
+    based,
+    choice,
+    choice_and_content,
+    choices,
+    formula,
+    ranges,
+    split_unit,
+    spoken,
+    tidy,
+    unwrapped,
+    words,
+)
 from .numbers import (
     Number,
     other_unit,
@@ -158,7 +171,7 @@ def prepared(gold: str, answer: str) -> tuple[str, str]:
     """Return both texts in one spelling, and without what is around their values: wrapping, names, relations."""
     gold, answer = _first_number(unwrapped(tidy(gold))), unwrapped(tidy(answer))
     if not has_other_operators(gold):
-        answer = plain_operators(answer)
+        answer = " ".join(plain_operators(answer).split())
     gold, answer = _one_imaginary_unit(gold, answer)
     return ranges(*unnamed(gold, answer))
 
@@ -178,7 +191,7 @@ def _one_imaginary_unit(gold: str, answer: str) -> tuple[str, str]:
 def _as_in(text: str, other: str) -> str:
     if "i" in other and _LONE_I.search(other):
         if _LONE_UPPER_I.search(other) is None:
-            text = _LONE_UPPER_I.sub("i", text)
+            text = _LONE_UPPER_I.sub(" i", text)
         text = _J_BEHIND_DIGIT.sub(" i", text)
     if "e" in other and "E" in text and _LONE_E.search(other) and _LONE_UPPER_E.search(other) is None:
         text = _LONE_UPPER_E.sub("e", text)
@@ -355,7 +368,7 @@ def _remainder_of_lists(gold: Parts, answer: Parts, values: Sequence[Value | Non
             continue
         same = [one for one in left if one[1] is not None and same_value(value, one[1])]
         if not same:
-            return Remainder((0.0, "failed", _ELEMENT_NOT_READ if None in dict(left).values() else None))
+            return Remainder((0.0, "failed", "the box does not hold one of the numbers, worked out"))
         left.remove(same[0])
     formulas = [one for value, one in zip(values, gold.elements, strict=True) if value is None]
     others = [text for text, _ in left]
@@ -371,8 +384,11 @@ def _words(gold: str, answer: str) -> tuple[float, str, str | None] | None:
     # As a formula a word is a product of letters, equal to its anagrams.
     if (text := words(gold)) is not None:
         return float(text == spoken(answer)), "string", None
-    if (chosen := choice(gold)) is not None and choice(answer) == chosen:
+    chosen, content = choice_and_content(gold)
+    if chosen is not None and choice(answer) == chosen:
         return 1.0, "string", None
+    if _is_number(content):
+        return _exact(content, answer)
     if (several_chosen := choices(gold)) is not None and choices(answer) == several_chosen:
         return 1.0, "string", None
     if (based_on := based(gold)) is None:

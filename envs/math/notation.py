@@ -1,4 +1,4 @@
-r"""One spelling for what LaTeX lets people write in several ways, and the names and relations around a value.
+r"""One spelling for what LaTeX lets people write in several ways, and the relations around a value.
 
 `\dfrac12`, `\frac {1}2` and `\frac{1}{2}` become the same text; `x = 5`, `x \in [1, 2]` and `1 \leq x < 2` are taken
 apart. Only the spelling changes, never a value; nothing is evaluated here.
@@ -154,20 +154,26 @@ def choice(text: str) -> str | None:
 
     What follows the letter has to be a value without words, and name no other choice.
     """
+    letter, _ = choice_and_content(text)
+    return letter
+
+
+def choice_and_content(text: str) -> tuple[str | None, str]:
+    """Return the letter of a choice, as `choice` does, and what follows it."""
     match = _CHOICE.fullmatch(WRAPPED.sub(r"\1", text).strip(" ."))
     if match is None:
-        return None
+        return None, ""
     content = match["content"].strip()
     if not content:
-        return match["letter"]
+        return match["letter"], ""
     if not (match["close"] or match["mark"]) or bool(match["open"]) > bool(match["close"]):
-        return None
+        return None, ""
     if _OTHER_CHOICE.search(content) or re.search(r"(?<![A-Za-z\\])[A-Za-z]{2}|[,;]", content):
-        return None
-    return match["letter"]
+        return None, ""
+    return match["letter"], content
 
 
-_CHOICES = re.compile(r"\(?[A-J]\)?(?: ?(?:,|;|&|and|, ?and) ?\(?[A-J]\)?)+")
+_CHOICES = re.compile(r"\(?[A-J]\)?(?: *(?:,|;|&|and|, ?and) *\(?[A-J]\)?)+")
 _JOINED_CHOICES = re.compile(r"(?=[A-J]{2})A?B?C?D?E?F?G?H?I?J?")
 
 

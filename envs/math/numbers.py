@@ -50,7 +50,7 @@ _NO_UNIT = re.compile(
     r"|maybe|perhaps|except|if)(?![a-z])"
 )
 _IN_BRACKETS = re.compile(
-    r"(?P<sign>[+-]?) ?(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|\\\{(?P<braces>.*)\\\})"
+    r"(?P<sign>[+-]?) ?(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|\\?\{(?P<braces>.*?)\\?\})"
     r"(?P<behind> ?(?:(?:%|°|\\text|\\mathrm).*|\.?))"
 )
 _MAX_BRACKETS = 5
