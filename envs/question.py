@@ -285,7 +285,10 @@ class QuestionEnv(TextEnv):
         verdicts = [self.grader.grade(completion=text, gold=gold) for gold in self.task.golds]
         verdict = max(verdicts, key=lambda verdict: verdict.score)
         used = verdict.answer is not None and self.used(verdict.answer)
-        info = {"score": float(verdict.score), "answer": verdict.answer, "how": verdict.how, "used_tool": used}
+        score, how = verdict.score, verdict.how
+        if score and verdict.answer is not None and self.task.restates(verdict.answer):
+            score, how = 0.0, "restated"
+        info = {"score": float(score), "answer": verdict.answer, "how": how, "used_tool": used}
         info |= self.measures(verdicts)
         stop = StopReason.NO_ANSWER if verdict.answer is None else StopReason.ANSWERED
-        return Reply("", reward=verdict.score, stop=stop, info=info, valid=verdict.answer is not None)
+        return Reply("", reward=score, stop=stop, info=info, valid=verdict.answer is not None)

@@ -3,6 +3,8 @@
 import gzip
 import json
 import lzma
+import math
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +16,8 @@ from .tasks import ListTasks, Task, check_split, refuse, text_share
 
 M = TypeVar("M")
 KINDS = ("category", "subject", "type", "subfield", "level")  # fields that may hold a category, the first that does
+# One number whose digits are grouped by commas, with a currency or a unit; in a list or a tuple a comma parts elements.
+_GROUPED_NUMBER = re.compile(r"[^\w,(\[{]*\d{1,3}(?:,\d{3})+(?!\d)[^,]*")
 _SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
 
@@ -21,7 +25,7 @@ def as_text(value: Any) -> str:
     """Return a text as it is and a number as it is written; raise ValueError for anything else and for nothing."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise ValueError("it needs text")
@@ -40,7 +44,10 @@ def final_answer(value: Any) -> str:
     """Return the answer at the end of a GSM8K rationale, or an answer that is no rationale as it is."""
     text = as_text(value)
     _, hashes, final = text.rpartition("####")
-    return final.strip().replace(",", "") if hashes else text.strip()
+    final = final.strip()
+    if not hashes:
+        return final
+    return final.replace(",", "") if _GROUPED_NUMBER.fullmatch(final) else final
 
 
 @dataclass(frozen=True)

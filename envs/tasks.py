@@ -48,6 +48,10 @@ class Task:
         """All answers that are right."""
         return (self.gold, *self.aliases)
 
+    def restates(self, answer: str) -> bool:
+        """Return whether an answer only repeats the question, and so earns nothing, whatever its grader says."""
+        return False
+
 
 class Tasks(Protocol):
     """A sequence of tasks that depends on nothing but its own arguments."""

@@ -3,8 +3,11 @@
 - make: the environments, made from their options; the data sets known by name
 - grade: whether a completion answers a question; math-verify in a child process
 - extract: the answer of a completion
-- numbers: plain numbers and collections of them, read exactly
-- notation: one spelling for LaTeX that can be written in several ways; names and relations around a value
+- numbers: plain numbers, read exactly
+- values: tuples, lists, sets, intervals, unions and matrices of plain numbers, element by element
+- names: names in front of values, and mappings from several names
+- notation: one spelling for LaTeX that can be written in several ways; choices, words and relations
+- signs: signs of Unicode, and what programs print, in LaTeX's spelling
 - worker: the child process that runs math-verify
 - problems: generated problems: text, gold and program, by the rows of `families.toml`, each fixed by its index
 - reasoning: tasks that reasoning-gym makes and scores

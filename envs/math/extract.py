@@ -9,8 +9,13 @@ from collections.abc import Callable, Mapping
 from ...tools.thoughts import without_thoughts
 
 # A `\\` is a line break, unless the backslash of a box follows: models also write `\\boxed{4}`.
-_TOKEN = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\\\(?!boxed|fbox)|\\[{}]|(?P<open>\{)|(?P<close>\})")
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+# A box may also be around a number or a capital letter without braces; prose that names the command is none.
+_BARE = r"\\(?:boxed|fbox)(?:[ \t]*(?P<bare>[-−]?\.?\d[^\s${}\\]*)|[ \t]+(?P<bare_letter>[A-Z])(?![A-Za-z]))"
+_TOKEN = re.compile(
+    rf"(?P<box>\\(?:boxed|fbox)\s*\{{)|{_BARE}|\\\\(?!boxed|fbox)|\\[{{}}]|(?P<open>\{{)|(?P<close>\}})"
+)
+_BOX = re.compile(rf"\\(?:boxed|fbox)\s*\{{|{_BARE}")
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _BLANK = re.compile(r"[\s$&]|\\[\[\](),;:! ]|\\q?quad(?![A-Za-z])")
 _JOINT = re.compile(r"[,;]?(?:and|or|\\(?:text|mbox)\{,?(?:and|or)\})|[,;]")
@@ -22,8 +27,10 @@ _LAST = re.compile(
 )
 # A sentence that gives the answer, from its first word on, or a line that begins with ####.
 _STATED = re.compile(
-    r"(?:^|(?<=[.!?])[ \t])[ \t>*_-]*+(?:(?:so|thus|hence|therefore|then|finally|and)\b,?[ \t]++)?"
+    r"(?:^|(?<=[.!?:])[ \t])[ \t>*_-]*+"
+    r"(?:(?:so|thus|hence|therefore|then|finally|and|but|no|wait|actually|oh|hmm|sorry)\b,?[ \t]++){0,2}"
     r"(?:(?:the|my|our)[ \t]++)?(?:(?:final|correct|right)[ \t]++)?answer"
+    r"(?:[ \t]++to[ \t]++(?:the|this)[ \t]++(?:problem|question))?"
     r"(?:[ \t*_]*+:|[ \t]++is\b[ \t]*+:?)[\s*_]*+(?=(?P<said>[^\n]*))|^[ \t]*+\#{4}(?!\#)(?P<marked>[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -36,6 +43,7 @@ _MAX_TAIL = 20_000  # characters at the end that are searched for a formula
 def extract_answer(text: str) -> str | None:
     r"""Return what the last outermost closed `\boxed{}` or `\fbox{}` outside of thoughts holds, stripped.
 
+    `\boxed 8` and `\boxed C` are boxes, too.
     Boxes with nothing but commas, `and` or `or` between them are one answer, with commas. A box in a fenced code block
     is none. None when there is no box, it is empty, or a thought never ends.
     """
@@ -43,7 +51,11 @@ def extract_answer(text: str) -> str | None:
     boxes: list[tuple[int, int, int]] = []  # of each closed one that is in no other: begin, begin and end of content
     opened: list[tuple[int, int] | None] = []
     for token in _TOKEN.finditer(text):
-        if token["box"]:
+        if token["bare"] or token["bare_letter"]:
+            group = "bare" if token["bare"] else "bare_letter"
+            first = token.start(group)
+            boxes.append((token.start(), first, first + len(token[group].rstrip(".,;:!?)]"))))
+        elif token["box"]:
             opened.append(token.span())
         elif token["open"]:
             opened.append(None)
@@ -54,7 +66,7 @@ def extract_answer(text: str) -> str | None:
     answers: list[str] = []
     following = 0
     for begin, first, last in reversed(boxes):
-        between = text[last + 1 : following]
+        between = text[last:following].removeprefix("}")
         if answers and (len(between) >= 100 or not _JOINT.fullmatch(_BLANK.sub("", between))):
             break
         answers.append(text[first:last].strip())
@@ -71,8 +83,13 @@ def last_answer(text: str) -> str | None:
 
 
 def lenient_answer(text: str) -> str | None:
-    r"""Return what `extract_answer` does; where there is no box at all, a stated answer or a bare last line."""
-    return extract_answer(text) if _BOX.search(text) else stated_answer(_reply(text), words=1)
+    r"""Return what `extract_answer` does; where there is no box, a tagged or stated answer or a bare last line."""
+    if _BOX.search(text):
+        return extract_answer(text)
+    reply = _reply(text)
+    if tagged := _TAGGED.findall(reply[-_MAX_TAIL:]):
+        return tagged[-1].strip() or None
+    return stated_answer(reply, words=1)
 
 
 def stated_answer(reply: str, words: int) -> str | None:

@@ -5,19 +5,45 @@ relation is refused, and where it is a number, so is unworked arithmetic. math-v
 the agent's text is never evaluated in this one.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...tools.process import Deadline, Died, Pool, StartFailure
 from ...tools.thoughts import without_thoughts
 from ..core import EnvFailure
 from ..rewards import Grade as Grade
 from .extract import EXTRACTIONS, Extract
-from .notation import RELATION, based, formula, ranges, split_unit, spoken, tidy, unnamed, unwrapped, words
-from .numbers import read_collections, read_number, same_collections, same_number
+from .names import unnamed
+from .notation import (
+    RELATION,
+    based,
+    choice,
+    choice_and_content,
+    choices,
+    formula,
+    ranges,
+    split_unit,
+    spoken,
+    tidy,
+    unwrapped,
+    words,
+)
+from .numbers import (
+    Number,
+    other_unit,
+    read_number,
+    read_ratio,
+    read_tidy_number,
+    same_number,
+    written_quotient,
+)
+from .signs import has_other_operators, plain_operators
+from .values import Parts, Value, order, read_value, readings, same_value, take_apart
 
 MAX_ANSWER = 5000
 
@@ -82,6 +108,24 @@ class MathGrader:
         score, how, error = self._compare(gold, found)
         return Grade(score, found, how, error)
 
+    def same(self, first: str, second: str) -> bool:
+        """Return whether two extracted answers mean the same.
+
+        They do if their texts are equal, or if either one, taken as the gold, pays the other: so it is symmetric.
+        Two plain numbers are compared exactly, as fast as `grade` does it.
+
+        Raises `GraderFailure` where math-verify is needed and cannot run.
+        """
+        if first == second:
+            return True
+        try:
+            one, other = read_number(first), read_number(second)
+        except ZeroDivisionError:
+            return False
+        if one is not None and other is not None:
+            return not other_unit(one, other) and (same_number(one, other) or same_number(other, one))
+        return any(self._compare(gold, answer)[0] > 0 for gold, answer in ((first, second), (second, first)))
+
     @staticmethod
     def close() -> None:
         """End the processes of math-verify that are at rest; all graders share them, and start new ones if need be."""
@@ -92,18 +136,80 @@ class MathGrader:
             return 0.0, "failed", f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read"
         if self.shortcuts and _text(gold) and _text(gold) == _text(answer):
             return 1.0, "string", None
-        gold, answer = ranges(*unnamed(_first_number(unwrapped(tidy(gold))), unwrapped(tidy(answer))))
+        gold, answer = prepared(gold, answer)
         try:
-            verdict = _numbers(gold, answer)
+            verdict = _exact(gold, answer)
         except ZeroDivisionError:
             return 0.0, "failed", "the answer divides by zero"
         if verdict := verdict or _words(gold, answer):
             return verdict
-        if reason := refusal(gold, answer, number=_is_number(gold)):
+        if reason := refusal(gold, answer):
             return 0.0, "failed", reason
+        if (remainder := _remainder(gold, answer)) is not None:
+            return self._compare_remainder(remainder)
+        return self._formulas([(gold, answer)], gold, answer)
+
+    def _compare_remainder(self, remainder: Remainder) -> tuple[float, str, str | None]:
+        """Return the verdict on the elements of two collections that are left when their plain numbers are the same."""
+        if remainder.verdict is not None:
+            return remainder.verdict
+        for gold, answer in remainder.pairs:
+            if reason := refusal(gold, answer):
+                return 0.0, "failed", reason
+        return self._formulas(remainder.pairs, remainder.gold, remainder.answer)
+
+    def _formulas(self, pairs: Sequence[tuple[str, str]], gold: str, answer: str) -> tuple[float, str, str | None]:
+        """Return math-verify's verdict on two texts, none of whose `pairs` of values may be one that it misreads."""
         verdict = _math_verify(*_bare(gold, answer), self.deadline)
-        reason = _no_value(gold, answer) if verdict[0] else None
-        return (0.0, "failed", reason) if reason else verdict
+        if verdict[0]:
+            for one, other in pairs:
+                if reason := _no_value(one, other):
+                    return 0.0, "failed", reason
+        return verdict
+
+
+def prepared(gold: str, answer: str) -> tuple[str, str]:
+    """Return both texts in one spelling, and without what is around their values: wrapping, names, relations."""
+    gold, answer = _first_number(unwrapped(tidy(gold))), unwrapped(tidy(answer))
+    if not has_other_operators(gold):
+        answer = " ".join(plain_operators(answer).split())
+    gold, answer = _one_imaginary_unit(gold, answer)
+    return ranges(*unnamed(gold, answer))
+
+
+_LONE_UPPER_I = re.compile(r"(?<![A-Za-z\\])I(?![A-Za-z])")
+_LONE_UPPER_E = re.compile(r"(?<![A-Za-z\\])E(?![A-Za-z])")
+_J_BEHIND_DIGIT = re.compile(r"(?<=\d) ?j(?![A-Za-z])")
+_LONE_I = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
+_LONE_E = re.compile(r"(?<![A-Za-z\\])e(?![A-Za-z])")
+
+
+def _one_imaginary_unit(gold: str, answer: str) -> tuple[str, str]:
+    """Return both with `i` and `e` for the `I`, `j` and `E` of programs, where the other text has `i` or `e`."""
+    return _as_in(gold, answer), _as_in(answer, gold)
+
+
+def _as_in(text: str, other: str) -> str:
+    if "i" in other and _LONE_I.search(other):
+        if _LONE_UPPER_I.search(other) is None:
+            text = _LONE_UPPER_I.sub(" i", text)
+        text = _J_BEHIND_DIGIT.sub(" i", text)
+    if "e" in other and "E" in text and _LONE_E.search(other) and _LONE_UPPER_E.search(other) is None:
+        text = _LONE_UPPER_E.sub("e", text)
+    return text
+
+
+def restates(answer: str, gold: str, quotients: Collection[tuple[int, int]]) -> bool:
+    """Return whether an answer is one of `quotients`, as dividend and divisor, in any spelling, and the gold is not.
+
+    Signs, units, brackets and a name in front count for nothing.
+    """
+    return (written := _quotient(answer)) in quotients and written is not None and written != _quotient(gold)
+
+
+def _quotient(text: str) -> tuple[int, int] | None:
+    _, text = prepared("", text)
+    return written_quotient(text)
 
 
 _SHORT = (
@@ -138,32 +244,157 @@ def _ratio(number: str) -> tuple[int, int]:
     return int(whole + decimals), 10 ** len(decimals) * int(bottom.rstrip("/") or 1)
 
 
-def _numbers(gold: str, answer: str) -> tuple[float, str, str | None] | None:
-    """Return the verdict on texts that hold nothing but plain numbers; None for others."""
-    right, given = read_number(gold), read_number(answer)
-    if right is not None and given is not None:
-        if right.unit and given.unit and right.unit != given.unit:
-            return 0.0, "failed", "the box has another unit"
-        return float(same_number(right, given)), "numeric", None
-    known, read = read_collections(gold), read_collections(answer)
-    if right and read:
-        return 0.0, "failed", "the box holds several values; it needs the one value"
-    if known and given:
-        return 0.0, "numeric", None
-    same = same_collections(known, read) if known and read else None
-    return None if same is None else (float(same), "numeric", None)
+_NOT_READ = "the box holds no plain number; it needs the number, worked out, and at most its unit"
+_ELEMENT_NOT_READ = "the box holds elements that are no plain numbers; it needs them worked out"
+
+
+def _exact(gold: str, answer: str) -> tuple[float, str, str | None] | None:
+    """Return the verdict on a gold that is made of plain numbers; None for others, and where math-verify has to say it.
+
+    Where the gold is read exactly, the answer has to be: so no arithmetic is paid, whatever its signs.
+    """
+    known = readings(gold)
+    if not known:
+        return None
+    if isinstance(known[0], Number):
+        return _number(known[0], gold, answer)
+    read = readings(_worked_signs(answer))
+    if not read:
+        if _SET_ALGEBRA.fullmatch(answer):
+            return None
+        return 0.0, "failed", refusal(gold, answer) or _ELEMENT_NOT_READ
+    verdicts = {same_value(one, other) for one in known for other in read}
+    if True in verdicts:
+        return 1.0, "numeric", None
+    return None if None in verdicts else (0.0, "numeric", None)
+
+
+def _number(known: Number, gold: str, answer: str) -> tuple[float, str, str | None]:
+    """Return the verdict on an answer to a gold that is a plain number."""
+    given = read_tidy_number(answer) or read_ratio(answer)
+    if given is None and (value_and_base := based(answer)) is not None and value_and_base[1] == 10:
+        given = Number(value_and_base[0], False, "", False)
+    if given is None:
+        return 0.0, "failed", refusal(gold, answer) or _NOT_READ
+    if other_unit(known, given):
+        return 0.0, "failed", "the box has another unit"
+    return float(same_number(known, given)), "numeric", None
+
+
+# What says a set of numbers in another way: `\mathbb{R} \setminus \{2\}`, with plain numbers alone.
+_END = r"(?<=[,(\[{]) ?[+-]? ?(?:\d+(?:\.\d+)?(?:/\d+)?|\\frac\{\d+\}\{\d+\}|\\infty) ?(?=[,)\]\\])"
+_SET_ALGEBRA = re.compile(
+    rf"(?:{_END}|\\mathbb ?\{{ ?R ?\}}|\\(?:setminus|backslash|cup|cap|emptyset)(?![A-Za-z])|\\[{{}}]|[()\[\], ])+"
+)
+_SIGNED = re.compile(r"(?P<before>(?:.*, ?)?)(?:\\pm|\\mp) ?(?P<value>[^,]+)(?P<behind>(?:,.*)?)", re.DOTALL)
+
+
+def _worked_signs(text: str) -> str:
+    r"""Return a tidy list with both values for a `\pm` of one of them."""
+    if (signed := _SIGNED.fullmatch(text)) is None or read_tidy_number(signed["value"]) is None:
+        return text
+    return f"{signed['before']}{signed['value']}, -{signed['value']}{signed['behind']}"
+
+
+class Remainder(NamedTuple):
+    """What is left of two collections without the plain numbers that both have, or the verdict on them."""
+
+    verdict: tuple[float, str, str | None] | None
+    gold: str = ""
+    answer: str = ""
+    pairs: tuple[tuple[str, str], ...] = ()
+
+
+def _remainder(gold: str, answer: str) -> Remainder | None:
+    """Return what is left of two collections of plain numbers and formulas, whose numbers are compared exactly.
+
+    None where the gold is no such collection, or the two cannot be taken apart in the same way.
+    """
+    gold_parts, answer_parts = take_apart(gold), take_apart(answer)
+    if gold_parts is None or answer_parts is None:
+        return None
+    gold_parts, answer_parts = _cells(gold_parts), _cells(answer_parts)
+    values = [_read(element) for element in gold_parts.elements]
+    if not any(value is not None for value in values):
+        return None
+    how = order(gold_parts.kind, answer_parts.kind, len(values), len(answer_parts.elements))
+    if how == "different":
+        return Remainder((0.0, "failed", "the box holds another kind of collection"))
+    if how == "tuple":
+        return _remainder_of_tuples(gold_parts, answer_parts, values)
+    if how in ("set", "list"):
+        return _remainder_of_lists(gold_parts, answer_parts, values)
+    return None
+
+
+def _read(text: str) -> Value | None:
+    try:
+        return read_value(text)
+    except ZeroDivisionError:
+        return None
+
+
+def _cells(parts: Parts) -> Parts:
+    """Return a matrix as one tuple of its cells, with the lengths of its rows in its kind; others as they are."""
+    if parts.kind != "matrix":
+        return parts
+    rows = [row.split("&") for row in parts.elements]
+    shape = "x".join(str(len(row)) for row in rows)
+    return Parts(f"matrix {shape}", tuple(cell.strip() for row in rows for cell in row))
+
+
+def _remainder_of_tuples(gold: Parts, answer: Parts, values: Sequence[Value | None]) -> Remainder:
+    if len(gold.elements) != len(answer.elements):
+        return Remainder((0.0, "failed", "the box holds another number of values"))
+    pairs = []
+    for value, one, other in zip(values, gold.elements, answer.elements, strict=True):
+        if value is None:
+            pairs.append((one, other))
+        elif (given := _read(other)) is None:
+            return Remainder((0.0, "failed", _ELEMENT_NOT_READ))
+        elif not same_value(value, given):
+            return Remainder((0.0, "numeric", None))
+    if len(pairs) == 1:
+        return Remainder(None, *pairs[0], tuple(pairs))
+    ones, others = (f"({', '.join(texts)})" for texts in zip(*pairs, strict=True))
+    return Remainder(None, ones, others, tuple(pairs))
+
+
+def _remainder_of_lists(gold: Parts, answer: Parts, values: Sequence[Value | None]) -> Remainder:
+    left = list(zip(answer.elements, map(_read, answer.elements), strict=True))
+    for value in values:
+        if value is None:
+            continue
+        same = [one for one in left if one[1] is not None and same_value(value, one[1])]
+        if not same:
+            return Remainder((0.0, "failed", "the box does not hold one of the numbers, worked out"))
+        left.remove(same[0])
+    formulas = [one for value, one in zip(values, gold.elements, strict=True) if value is None]
+    others = [text for text, _ in left]
+    if not others or (len(formulas) != len(others) and gold.kind != "{}"):
+        return Remainder((0.0, "failed", "the box holds another number of values"))
+    if len(formulas) == len(others) == 1:
+        return Remainder(None, formulas[0], others[0], ((formulas[0], others[0]),))
+    return Remainder(None, f"\\{{{', '.join(formulas)}\\}}", f"\\{{{', '.join(others)}\\}}")
 
 
 def _words(gold: str, answer: str) -> tuple[float, str, str | None] | None:
-    """Return the verdict on a gold of words, or on numbers with a base; None for others."""
+    """Return the verdict on a gold of words or choices, or on numbers with a base; None for others."""
     # As a formula a word is a product of letters, equal to its anagrams.
     if (text := words(gold)) is not None:
         return float(text == spoken(answer)), "string", None
-    if (based_on := based(gold) or based(answer)) is None:
+    chosen, content = choice_and_content(gold)
+    if chosen is not None and choice(answer) == chosen:
+        return 1.0, "string", None
+    if _is_number(content):
+        return _exact(content, answer)
+    if (several_chosen := choices(gold)) is not None and choices(answer) == several_chosen:
+        return 1.0, "string", None
+    if (based_on := based(gold)) is None:
         return None
-    # Either may leave out the base that the other one names.
-    known, read = (based(text) or based(f"{text}_{based_on[1]}") for text in (gold, answer))
-    return float(known is not None and known == read), "numeric", None
+    # The answer may leave out the base.
+    read = based(answer) or based(f"{answer}_{based_on[1]}")
+    return float(read == based_on), "numeric", None
 
 
 def _is_number(text: str) -> bool:
@@ -182,8 +413,10 @@ def _fault(gold: str) -> str | None:
     """Return why a gold that is no plain number has no value; None if it has one."""
     if not gold:
         return "is empty"
-    if not re.search(r"\w", gold):
+    if not re.search(r"\w", gold) or _empty(unwrapped(gold)):
         return "has no letter or digit"
+    if re.search(r"\\f?box(?:ed)?(?![A-Za-z])", unwrapped(gold)):
+        return "is a whole solution: give what is in its box alone"
     if re.search(r"^[*/=^]|[-+*/=^_\\]$", gold):
         return "begins or ends with an operator"
     depths = [0, *accumulate(1 if brace == "{" else -1 for brace in re.findall(r"(?<!\\)[{}]", gold))]
@@ -193,7 +426,7 @@ def _fault(gold: str) -> str | None:
 def _first_number(gold: str) -> str:
     r"""Return the number that a chain of numbers such as `2/3 \approx 0.67` begins with; any other gold as it is."""
     first, *others = re.split(r" ?(?:=|\\approx(?![A-Za-z])) ?", gold)
-    return first if others and None not in map(read_number, (first, *others)) else gold
+    return first if others and all(map(_is_number, (first, *others))) else gold
 
 
 def _bare(gold: str, answer: str) -> tuple[str, str]:
@@ -220,13 +453,14 @@ def _math_verify(gold: str, answer: str, deadline: float) -> tuple[float, str, s
     return 0.0, "failed", died
 
 
-_POWER_OF_TEN = re.compile(r"\\(?:times|cdot) ?10 ?\^ ?(?:\{ ?-?\d+ ?\}|\d)")
 _UNWORKED = re.compile(
-    r"\d \d|[+*×·÷!]|(?<=[\w)}]) ?-|//|\) ?\( ?-?[\d.]|\d ?\( ?[\d.]|\) ?\d|\^[^^]*\^"
+    r"\d \d|[+*!^]|(?<=[\w)}]) ?-|/.*/|\) ?\( ?-?[\d.]|\d ?\( ?[\d.]|\) ?\d|\\sqrt"
     r"|\\(?:cdot|times|div|ast|binom|gcd|lcm|[bp]?mod|lfloor|lceil|operatorname|[lr]?vert|log|ln|lg|exp"
     r"|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?)(?![A-Za-z])|[|]"
 )
 _EITHER_SIGN = re.compile(r"\\(?:pm|mp)(?![A-Za-z])|[±∓]")
+_PRIME = re.compile(r"'|\\prime(?![A-Za-z])")
+_GOES_ON = re.compile(r"\\(?:[lcdv]?dots[bcimo]?)(?![A-Za-z])|…|\.\.\.")
 # Numbers in other notations, and powers of 0.
 _OTHERWISE = re.compile(r"(?<![\w.])0[xXoObB][\da-fA-F]|(?<=[\d.)]) ?_|(?<![\d.])0(?:\.0*+)? ?\^")
 _INFINITE = re.compile(r"\\infty(?![A-Za-z])|(?<![A-Za-z\\])(?:nan|inf(?:inity)?|oo|zoo)(?![A-Za-z])", re.IGNORECASE)
@@ -248,14 +482,18 @@ _UNEVALUATED = re.compile(
 )
 
 
-def refusal(gold: str, answer: str, *, number: bool) -> str | None:
-    """Return why an answer is not paid for a gold (a plain `number` or not), both tidy; None if it may be."""
+def refusal(gold: str, answer: str) -> str | None:
+    """Return why an answer is not paid for a gold, both tidy; None if it may be."""
     if re.search(r"\\f?box(?:ed)?(?![A-Za-z])", answer):
         return "the box holds another box and more; it needs the answer alone"
-    if not re.search(r"[^\W_]|\\infty|\\emptyset|\\varnothing|∅|∞", re.sub(r"\\text\w* ?\{\W*\}", "", answer)):
+    if _empty(answer):
         return "the box holds no letter or digit; it needs the answer"
     if _UNEVALUATED.search(answer) and not _UNEVALUATED.search(gold):
         return "the box holds a sum, product, integral or limit; it needs its value"
+    if _PRIME.search(answer) and not _PRIME.search(gold):
+        return "the box holds a prime; it needs the answer alone"
+    if _GOES_ON.search(answer) and not _GOES_ON.search(gold):
+        return "the box holds values that go on; it needs those that are asked for"
     if _EITHER_SIGN.search(answer) and not (_EITHER_SIGN.search(gold) or several(gold)):
         return "the box holds two values; it needs the one value"
     if several(gold) or gold.startswith("\\{") or _EITHER_SIGN.search(gold):
@@ -265,9 +503,24 @@ def refusal(gold: str, answer: str, *, number: bool) -> str | None:
         return "the box holds a chain of relations; it needs one" if chain else None
     if RELATION.search(answer) or several(answer):
         return "the box holds a relation or several values; it needs the one value"
-    if number and "\\text" in answer:
+    if _is_number(gold):
+        return _why_no_number(answer)
+    return None
+
+
+_NOTHING_IN_WORDS = re.compile(r"\\(?:text|math(?:rm|bf|it|bb|cal|sf|tt)|boldsymbol|operatorname) ?\{\W*\}")
+
+
+def _empty(text: str) -> bool:
+    """Return whether a tidy text holds nothing but marks, and words that are empty."""
+    return not re.search(r"[^\W_]|∅|∞", _NOTHING_IN_WORDS.sub("", text))
+
+
+def _why_no_number(answer: str) -> str | None:
+    """Return what an answer to a number is, if it holds words or unworked arithmetic."""
+    if "\\text" in answer:
         return "the box holds a number and words; it needs the number and at most its unit"
-    if number and _UNWORKED.search(_POWER_OF_TEN.sub("", answer)):
+    if _UNWORKED.search(answer):
         return "the box holds unworked arithmetic; it needs the number"
     return None
 
@@ -284,8 +537,6 @@ def _no_value(gold: str, answer: str) -> str | None:
     named = not _WORDS.sub("", gold).strip()  # `\text{(B)}`, of which `B` is the short form
     if not named and _lettered(answer) and not _lettered(gold):
         return "the box holds a letter; it needs the value"
-    if _is_number(gold) and re.search(r"\\pi(?![A-Za-z])", answer):
-        return "the box holds unworked arithmetic; it needs the number"
     return None
 
 

@@ -1,4 +1,4 @@
-r"""One spelling for what LaTeX lets people write in several ways, and the names and relations around a value.
+r"""One spelling for what LaTeX lets people write in several ways, and the relations around a value.
 
 `\dfrac12`, `\frac {1}2` and `\frac{1}{2}` become the same text; `x = 5`, `x \in [1, 2]` and `1 \leq x < 2` are taken
 apart. Only the spelling changes, never a value; nothing is evaluated here.
@@ -7,10 +7,8 @@ apart. Only the spelling changes, never a value; nothing is evaluated here.
 import re
 from fractions import Fraction
 
-_REPLACED = str.maketrans(
-    {"−": "-", "–": "-", "$": None, "£": None, "€": None, "\u00a0": " ", "~": " ", "²": "^{2}", "³": "^{3}"}
-    | {"π": "\\pi ", "∞": "\\infty ", "±": "\\pm ", "≠": "\\neq ", "∪": "\\cup ", "∅": "\\emptyset "}
-)
+from .signs import latex_calls, latex_signs
+
 _THOUSANDS = re.compile(r"(?<=\d)(?:\\[,!]|\{(?:,|\\[,;: ]| )\}|, ?\\!) ?(?:\\! ?)?(?=\d{3}(?!\d))")
 # A backslash behind a backslash ends a matrix row and begins no command.
 _SPACING = re.compile(
@@ -28,17 +26,28 @@ _MAX_WRAPPERS = 5
 _WHOLE = re.compile(r"(?:(?P<bold>\\(?:text|math|bold|mbox)[a-z]* ?)|\\(?:boxed|fbox) ?)?\{ ?")
 _MATH = re.compile(r"[-+]?(?:\\(?:frac|sqrt|pi)|[\d.])(?!.*(?<![A-Za-z\\])[A-Za-z]{2})")
 _BRACE = re.compile(r"(?<!\\)[{}]")
-_DEGREE = re.compile(r" ?(?:\^ ?(?:\{ ?\\circ ?\}|\\circ(?![A-Za-z]))|°)")
+# `∘` is a sign of degrees where it is raised, or ends the answer behind a digit.
+_DEGREE = re.compile(r" ?(?:\^ ?(?:\{ ?(?:\\circ|[∘º˚°]) ?\}|\\circ(?![A-Za-z])|[∘º˚°])|[°º˚]|(?<=\d)∘$)")
 _ARGUMENT = r"((?!\\(?:frac|sqrt)(?![A-Za-z]))\\[A-Za-z]+|[0-9A-Za-z])"
 _TOP = re.compile(rf"\\frac ?{_ARGUMENT}")
 _BOTTOM = re.compile(rf"(\\frac ?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}) ?{_ARGUMENT}")
-_ROOT = re.compile(rf"\\sqrt ?{_ARGUMENT}")
+_ROOT = re.compile(rf"\\sqrt ?(\[[^\[\]]*\])? ?{_ARGUMENT}")
+# `\frac123` is half of 3.
+_FRACTION_TIMES = re.compile(r"\\frac ?(\d) ?(\d)(\d+)(?![\d/,.])")
+_OVER = re.compile(r"\{ ?([^{}]*?) ?\\over(?![A-Za-z]) ?([^{}]*?) ?\}")
+_ALL_OVER = re.compile(r"([^{}\\]+?) ?\\over(?![A-Za-z]) ?([^{}\\]+)")
+_DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
+_BRACE_NAMES = {"lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")"}
+_NAMED_BRACE = re.compile(r"\\([lr](?:brac[ek]|paren))(?![A-Za-z])")
+_CURRENCY = re.compile(r"\\(?:pounds|euro|yen|text(?:dollar|euro|sterling|yen))(?![A-Za-z]) ?(?:\{ ?\})?")
+_MARKDOWN = re.compile(r"(\*\*|__|`)(?! )(.+?)(?<! )\1", re.DOTALL)
+_ROOT_OF_MINUS_1 = re.compile(r"\\sqrt ?\{ ?- ?1 ?\}")
 _WRAP = r"\\(?:text|math(?:rm|bf|it)) ?\{"
 WRAPPED = re.compile(rf"{_WRAP}([^{{}}]*)\}}")
 _WRAPPED_NUMBER = re.compile(rf"{_WRAP} ?(-?[\d,]*+(?:\.\d++|(?<=\d))) ?\}}")
 _POWER = re.compile(r"\^ ?\(([^(){}]*)\)")
-_PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)")
-_RADICAL = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))")
+_RADICAL = re.compile(r"([√∛∜]) ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))")
+_DEGREES_OF_ROOTS = {"√": "", "∛": "[3]", "∜": "[4]"}
 _SUBSCRIPT = re.compile(r"_ ?\{ ?\\(?:text ?\{ ?(\w+) ?\}|([A-Za-z]+)) ?\}")
 _PHANTOM = re.compile(r"\\[hv]?phantom ?(?:\{[^{}]*\}|\S)")
 _SEGMENT = re.compile(r"\\overline ?\{ ?([A-Z]{2}) ?\}")
@@ -59,27 +68,44 @@ def tidy(text: str) -> str:
 
     Also with `\frac` for its variants, `°` for degrees, and numbers out of `\text{}` and apart from an `i` behind them.
     """
-    text = text.replace("\\$", "").replace("\\%", "%").translate(_REPLACED)
+    if marked := _MARKDOWN.fullmatch(text.strip()):
+        text = marked[2]
+    text = latex_signs(text.replace("\\$", "").replace("\\%", "%"))
     if "\\\\" in text and "\\begin" not in text:
-        text = _ESCAPED.sub("\\\\", text)
+        text = _ESCAPED.sub("\\\\", text).rstrip().removesuffix("\\\\")
     text = " ".join(_SPACING.sub(" ", _THOUSANDS.sub(",", text)).split())
     text = _GROUPED.sub(lambda number: number[0].replace(" ", ","), text)
-    if "√" in text:
-        text = _RADICAL.sub(r"\\sqrt{\1\2}", text)
+    text = _RADICAL.sub(lambda root: f"\\sqrt{_DEGREES_OF_ROOTS[root[1]]}{{{root[2] or root[3]}}}", text)
     if "\\" in text:
-        text = re.sub(r"\\varnothing(?![A-Za-z])|\\\{ ?\\\}", r"\\emptyset", text)
-        text = re.sub(r"\\([lg]eq)slant|\\[dtc](frac)(?![A-Za-z])", r"\\\1\2", text)
-        text = _ROOT.sub(r"\\sqrt{\1}", _BOTTOM.sub(r"\1{\2}", _TOP.sub(r"\\frac{\1}", text)))
-        text = _FONT.sub(r"\\mathrm", _STYLE.sub(r"\\text", text))
-        text = _SEGMENT.sub(r"\1", _PHANTOM.sub("", _WRAPPED_NUMBER.sub(r"\1", text)))
-        text = _SUBSCRIPT.sub(r"_{\1\2}", text)
-    text = _POWER.sub(r"^{\1}", _PLAIN_ROOT.sub(r"\\sqrt{\1}", _DEGREE.sub("°", text)))
-    return re.sub(r"(?<=\d)i(?![A-Za-z])", " i", re.sub(r"\bnp\.(?=[a-z])", r"\\", text))
+        text = _tidy_commands(text)
+    text = _POWER.sub(r"^{\1}", latex_calls(_DEGREE.sub("°", text)))
+    return re.sub(r"(?<=\d)i(?![A-Za-z])", " i", text)
+
+
+def _tidy_commands(text: str) -> str:
+    """Return a text with one command for all that mean the same, and braces around their arguments."""
+    text = _DELIMITER.sub(" ", text).strip()
+    text = _CURRENCY.sub("", _NAMED_BRACE.sub(lambda name: _BRACE_NAMES[name[1]], text))
+    text = re.sub(r"\\varnothing(?![A-Za-z])|\\\{ ?\\\}", r"\\emptyset", text)
+    text = re.sub(r"\\([lg]eq)slant|\\(?:[dtcs]|nice)(frac)(?![A-Za-z])", r"\\\1\2", text)
+    if "\\over" in text:
+        text = _ALL_OVER.sub(r"\\frac{\1}{\2}", text) if _ALL_OVER.fullmatch(text) else text
+        text = _OVER.sub(r"\\frac{\1}{\2}", text)
+    text = _FRACTION_TIMES.sub(lambda part: f"\\frac{{{int(part[1]) * int(part[3])}}}{{{part[2]}}}", text)
+    text = _ROOT.sub(r"\\sqrt\1{\2}", _BOTTOM.sub(r"\1{\2}", _TOP.sub(r"\\frac{\1}", text)))
+    text = _ROOT_OF_MINUS_1.sub(" i ", text)
+    text = _FONT.sub(r"\\mathrm", _STYLE.sub(r"\\text", text))
+    text = _SEGMENT.sub(r"\1", _PHANTOM.sub("", _WRAPPED_NUMBER.sub(r"\1", text)))
+    return _SUBSCRIPT.sub(r"_{\1\2}", text).strip()
+
+
+_QUOTES = ('"', "'", "`", "**", "''")
 
 
 def unwrapped(text: str) -> str:
     r"""Return what a tidy text holds in a box, in braces or, if it is mathematics, in `\text{}`, and nothing else."""
     for _ in range(_MAX_WRAPPERS):
+        text = _unquoted(text.strip())
         match = _WHOLE.match(text)
         if match is None or (match["bold"] and not _MATH.match(text, match.end())):
             break
@@ -91,6 +117,15 @@ def unwrapped(text: str) -> str:
         if depth or brace.end() < len(text.rstrip(" .")):
             break
         text = text[match.end() : brace.start()].strip()
+    return text
+
+
+def _unquoted(text: str) -> str:
+    """Return a text without quotation marks, backticks or stars around the whole of it."""
+    for mark in _QUOTES:
+        inside = text[len(mark) : -len(mark)]
+        if inside and text == f"{mark}{inside}{mark}" and mark not in inside:
+            return inside.strip()
     return text
 
 
@@ -108,6 +143,46 @@ def spoken(text: str) -> str:
     parts = re.split(r" ?, ?", text)
     # Choices, unlike words, may come in any order.
     return ",".join(sorted(parts) if all(len(part) == 1 for part in parts) else parts)
+
+
+_CHOICE = re.compile(r"(?P<open>\(?) ?(?P<letter>[A-J]) ?(?P<close>\)?)(?P<mark>[.:]?)(?P<content>.*)", re.DOTALL)
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])")
+
+
+def choice(text: str) -> str | None:
+    r"""Return the letter of a choice, such as `C`, `(C)`, `\text{(C) } 14` or `C. 14`; None for other texts.
+
+    What follows the letter has to be a value without words, and name no other choice.
+    """
+    letter, _ = choice_and_content(text)
+    return letter
+
+
+def choice_and_content(text: str) -> tuple[str | None, str]:
+    """Return the letter of a choice, as `choice` does, and what follows it."""
+    match = _CHOICE.fullmatch(WRAPPED.sub(r"\1", text).strip(" ."))
+    if match is None:
+        return None, ""
+    content = match["content"].strip()
+    if not content:
+        return match["letter"], ""
+    if not (match["close"] or match["mark"]) or bool(match["open"]) > bool(match["close"]):
+        return None, ""
+    if _OTHER_CHOICE.search(content) or re.search(r"(?<![A-Za-z\\])[A-Za-z]{2}|[,;]", content):
+        return None, ""
+    return match["letter"], content
+
+
+_CHOICES = re.compile(r"\(?[A-J]\)?(?: *(?:,|;|&|and|, ?and) *\(?[A-J]\)?)+")
+_JOINED_CHOICES = re.compile(r"(?=[A-J]{2})A?B?C?D?E?F?G?H?I?J?")
+
+
+def choices(text: str) -> str | None:
+    """Return the letters of several choices in a tidy text, such as `B, D` or `BD`, in order; None for others."""
+    plain = WRAPPED.sub(r"\1", text).strip(" .")
+    if _JOINED_CHOICES.fullmatch(plain):
+        return plain
+    return "".join(sorted(set(re.findall("[A-J]", plain)))) if _CHOICES.fullmatch(plain) else None
 
 
 def based(text: str) -> tuple[Fraction, int] | None:
@@ -151,50 +226,10 @@ RELATION = re.compile(
     r"|rightarrow|Leftrightarrow|leftrightarrow|mid|propto|cong|simeq)(?![A-Za-z])"
     r"|(?<![A-Za-z])(?:or|and)(?![A-Za-z])"
 )
-_LETTER = (
-    r"(?:\\Delta ?)?(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Omega|Phi))"
-)
-_NAMED = re.compile(
-    rf"(?P<name>(?P<letter>{_LETTER})(?: ?_ ?\{{?\w+ ?\}}?)?(?: ?\( ?\w+(?: ?, ?\w+)* ?\))?"
-    r"|\( ?[A-Za-z](?: ?, ?[A-Za-z])+ ?\))"
-    r" ?(?:=|\\in(?![A-Za-z])|\\approx(?![A-Za-z])|≈) ?(?P<value>.+)",
-    re.DOTALL,
-)
-# What an answer may call its value where the gold is a bare one; as a gold, `m + n = 5` is an equation.
-_DESCRIBED = re.compile(
-    r"(?:(?:\\angle ?)?[A-Z]{2,3}|\|[A-Za-z]{1,3}\||[a-z](?: ?[-+] ?[a-z])+|\\text ?\{[A-Za-z ]+\}|[A-Za-z][a-z]{2,20})"
-    r" ?= ?(?P<value>.+)",
-    re.DOTALL,
-)
 _ORDER = re.compile(r" ?([<>≤≥]=?|\\[lg](?:t|eq?)(?![a-z])) ?")
 _NO_BOUND = re.compile(r"[=,;]|\\(?:neq?|in|approx)(?![A-Za-z])")
 _MEMBER = re.compile(r"(?P<letter>[A-Za-z]) ?\\in(?![A-Za-z]) ?(?P<set>.+)", re.DOTALL)
 _EITHER = re.compile(r" ?(?:(?<![A-Za-z])or(?![A-Za-z])|\\text ?\{ ?or ?\}|\\lor(?![A-Za-z])|\\vee(?![A-Za-z])) ?")
-
-
-def unnamed(gold: str, answer: str) -> tuple[str, str]:
-    """Return both tidy texts without the name of their value, where both have the same or one has none."""
-    (name, value), (other, given) = _split(gold), _split(answer)
-    if name and (name == other or not RELATION.search(answer)):
-        return value, given if name == other else answer
-    if RELATION.search(gold):
-        return gold, answer
-    if (described := _DESCRIBED.fullmatch(answer)) and not RELATION.search(described["value"]):
-        return gold, described["value"]
-    return gold, given
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Return the name and the value of `name = value`, or of a list of such; no name for any other text."""
-    if (match := _NAMED.fullmatch(text)) is None:
-        return "", text
-    if not RELATION.search(match["value"]):
-        return match["name"].replace(" ", ""), match["value"]
-    parts = [_NAMED.fullmatch(part) for part in re.split(r" ?, ?| (?:or|and) | ?\\text ?\{,? ?(?:or|and) ?\} ?", text)]
-    named = [part for part in parts if part and not RELATION.search(part["value"])]
-    if len(named) < len(parts) or len({part["letter"] for part in named}) > 1:
-        return "", text
-    return match["letter"], ", ".join(part["value"].strip() for part in named)
 
 
 def ranges(gold: str, answer: str) -> tuple[str, str]:

@@ -1,12 +1,11 @@
-r"""Plain numbers as people and models write them, read exactly: `-1,234.50`, `2\dfrac{3}{7}`, `\$18`, `75\%`, `5 cm`.
+r"""Plain numbers as people, programs and models write them, read exactly.
 
-Also several of them in one answer: `(1, 2]`, `\{3, 1/2\}`, `1, 2`, `(-\infty, 1) \cup [2, 3)`. Order and brackets count
-in a tuple and in an interval; order does not in a set, a list or a union. Nothing is evaluated here: what is no plain
-number is left to the caller.
+`-1,234.50`, `2\dfrac{3}{7}`, `\$18`, `75\%`, `5 cm`, `(42)`, `3 \text{ million}`, `4 \cdot 10^5`, `0.\overline{3}`.
+A scale word is of the short scale: a billion is 10^9. Nothing is evaluated here: what is no plain number, such as a
+sum, a product, a power or a root, is left to the caller.
 """
 
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -15,33 +14,46 @@ from .notation import WRAPPED, tidy
 MAX_LENGTH = 2000
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+_WHOLE = rf"(?:[+-]?{_DIGITS}|\(\ ?[+-]?{_DIGITS}\ ?\))"  # a part of a quotient
+_DECIMAL = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+)"
+_REPEATED = r"\\(?:overline|bar|dot)\ ?(?:\{\ ?(?P<again>\d{1,9})\ ?\}|(?P<digit_again>\d))|\((?P<bracketed>\d{1,9})\)"
+_TEN = r"10\ ?\^\ ?(?:\{\ ?(?P<power>[+-]?\d{1,3})\ ?\}|(?P<plain_power>[+-]?\d{1,3}))"
+_PERCENT = r"%|\\text\{\ ?(?:%|percent|per\ cent|pct\.?)\ ?\}|(?:percent|per\ cent|pct)(?![A-Za-z])"
 # Of these none is likely to be a product of letters.
 _KNOWN = (
     r"(?:[ckm]m|mph|inch(?:es)?|feet|met(?:er|re)s?|miles?|hours?|minutes?|seconds?|days?|years?|units?|dollars?|cents?"
-    r"|degrees?|(?<=\ )(?:in|ft|yd|mi|m(?=\^)))"
+    r"|degrees?|hundred|thousand|million|billion|trillion|(?<=\ )(?:in|ft|yd|mi|m(?=\^)))"
 )
-_REPEATING = re.compile(r"(-?)(\d{0,9})\.(\d{0,9}) ?\\(?:overline|bar|dot) ?\{ ?(\d{1,9}) ?\}", re.ASCII)
+_WRAPPED_UNIT = r"\\(?:text|mathrm)\ ?\{(?:[^{}\d\\]|\\cdot\ ?)*\}(?:\^\{?-?\d\}?)?"
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(
     rf"""(?P<sign>[+-]?)\ ?
-    (?: (?:(?P<whole>\d+)\ ?)?\\frac\ ?\{{\ ?(?P<top>-?{_DIGITS})\ ?\}}\ ?\{{\ ?(?P<bottom>{_DIGITS})\ ?\}}
-      | (?:(?P<wholes>\d+)\ )?(?P<over>{_DIGITS})\.?\ ?/\ ?(?P<under>{_DIGITS})
-      | (?P<decimal>{_DIGITS}(?:\.\d*)?|\.\d+)
-        (?: [eE](?P<exponent>[+-]?\d{{1,3}})
-          | \ ?\\(?:times|cdot)\ ?10\ ?\^\ ?(?:\{{\ ?(?P<power>-?\d{{1,3}})\ ?\}}|(?P<digit>\d)) )?
+    (?: (?:(?P<whole>\d+)\ ?)?\\frac\ ?\{{\ ?(?P<top>{_WHOLE})\ ?\}}\ ?\{{\ ?(?P<bottom>{_WHOLE})\ ?\}}
+      | (?:(?P<wholes>\d+)\ )?(?P<over>{_WHOLE})\.?\ ?/\ ?(?P<under>{_WHOLE})
+      | (?P<once>\d{{0,9}}\.\d{{0,9}})\ ?(?:{_REPEATED})
+      | (?P<decimal>{_DECIMAL})(?:[eE](?P<exponent>[+-]?\d{{1,3}}))?
+      | (?:(?P<mantissa>{_DECIMAL})\ ?(?:\\times|\\cdot|\\ast|[*xX])\ ?)?{_TEN}
     )
-    (?P<percent>\ ?%|\ ?\\text\{{\ ?percent\ ?\}}|\ percent)?
+    (?P<percent>\ ?(?:{_PERCENT}))?
     (?P<degree>°)?
-    (?P<unit>\ ?\\(?:text|mathrm)\ ?\{{[^{{}}\d\\]*\}}(?:\^\{{?[23]\}}?)?
-      | \ ?{_KNOWN}(?![A-Za-z])(?:\^\{{?[23]\}}?)? | \ [A-Za-z][A-Za-z ]*[A-Za-z])?
+    (?P<unit>\ ?{_WRAPPED_UNIT}(?:\ ?(?:/|\\cdot)?\ ?{_WRAPPED_UNIT})*
+      | \ ?{_KNOWN}(?![A-Za-z])(?:\^\{{?[23]\}}?)?(?:\ [A-Za-z][A-Za-z ]*[A-Za-z])? | \ [A-Za-z][A-Za-z ]*[A-Za-z])?
     \ ?\.?""",
     re.VERBOSE | re.ASCII,
 )
-# Words behind a number that change its value or join it to another one.
+_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+# Words behind a number that change its value, doubt it, or join it to another one.
 _NO_UNIT = re.compile(
-    r"(?<![a-z])(?:hundred|thousand|million|billion|trillion|dozen|score|pi|half|halves|thirds?|quarters?|squared|cubed"
-    r"|and|or|plus|minus|times|by|over|to|mod|choose|factorial|percent|root|not)(?![a-z])"
+    r"(?<![a-z])(?:dozens?|scores?|pi|half|halves|thirds?|fourths?|quarters?|(?:ten|hundred|thousand|million|fif|six|seven"
+    r"|eigh|nin)ths?|squared|cubed|and|or|plus|minus|times|by|over|to|mod|choose|factorial|percent|root|not|hundreds"
+    r"|thousands|[mb]illions|trillions|wrong|incorrect|false|least|most|than|about|approximately|roughly|almost|nearly"
+    r"|maybe|perhaps|except|if)(?![a-z])"
 )
+_IN_BRACKETS = re.compile(
+    r"(?P<sign>[+-]?) ?(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|\\?\{(?P<braces>.*?)\\?\})"
+    r"(?P<behind> ?(?:(?:%|°|\\text|\\mathrm).*|\.?))"
+)
+_MAX_BRACKETS = 5
 
 
 class Number(NamedTuple):
@@ -51,6 +63,8 @@ class Number(NamedTuple):
     percent: bool
     unit: str
     double: bool  # whether it has as many digits as a binary double prints: its last one may be a rounding error
+    quotient: tuple[int, int] | None = None  # dividend and divisor without signs, if it was written as a quotient
+    degrees: bool = False
 
 
 def read_number(text: str) -> Number | None:
@@ -59,34 +73,116 @@ def read_number(text: str) -> Number | None:
         return None
     if _INTEGER.fullmatch(text):
         return Number(Fraction(int(text)), False, "", False)
-    text = tidy(text)
+    return read_tidy_number(tidy(text))
+
+
+def read_tidy_number(text: str) -> Number | None:
+    """Return the plain number that a tidy text is, as `read_number` does."""
+    if len(text) > MAX_LENGTH:
+        return None
     if wrapped := WRAPPED.fullmatch(text):
         text = wrapped[1].strip()
+    text = _without_brackets(text)
     if (match := _NUMBER.fullmatch(text)) is None:
-        return _repeating(text)
-    unit = re.sub(r"\\[a-z]+|[^A-Za-z0-9 ]", "", match["unit"] or "").lower().strip()
+        return None
+    scale, unit = _scale_and_unit(match["unit"] or "")
     if _NO_UNIT.search(unit):
         return None
-    top, bottom = match["top"] or match["over"], match["bottom"] or match["under"]
-    digits, whole = match["decimal"] or "", match["whole"] or match["wholes"]
-    if top:
-        value = Fraction(int(top.replace(",", "")), int(bottom.replace(",", "")))
-        if whole and not 0 < value < 1:  # a product rather than a mixed number
-            return None
-        value += int(whole or 0)
-    else:
-        power = int(match["exponent"] or match["power"] or match["digit"] or 0)
-        value = Fraction(digits.replace(",", "").rstrip(".")) * Fraction(10) ** power
-    double = "." in digits and 15 <= len(re.sub(r"[.,]", "", digits).strip("0")) <= 17
-    return Number(-value if match["sign"] == "-" else value, bool(match["percent"]), unit, double)
-
-
-def _repeating(text: str) -> Number | None:
-    if (match := _REPEATING.fullmatch(text)) is None:
+    value, quotient = _value(match)
+    if value is None:
         return None
-    sign, whole, once, again = match.groups()
-    value = Fraction(int(f"{whole}{once}" or 0) + Fraction(int(again), 10 ** len(again) - 1), 10 ** len(once))
-    return Number(-value if sign else value, False, "", False)
+    digits = match["decimal"] or ""
+    double = "." in digits and 15 <= len(re.sub(r"[.,]", "", digits).strip("0")) <= 17
+    value = -value if match["sign"] == "-" else value
+    return Number(value * scale, bool(match["percent"]), unit, double, quotient, bool(match["degree"]))
+
+
+def _value(match: re.Match[str]) -> tuple[Fraction | None, tuple[int, int] | None]:
+    """Return the value of a match without its sign, and dividend and divisor of a quotient; no value for a product."""
+    top, bottom = match["top"] or match["over"], match["bottom"] or match["under"]
+    if top:
+        dividend, divisor = _whole(top), _whole(bottom)
+        value = Fraction(dividend, divisor)
+        whole = match["whole"] or match["wholes"]
+        if whole and not 0 < value < 1:  # a product rather than a mixed number
+            return None, None
+        quotient = None if int(whole or 0) else (abs(dividend), abs(divisor))
+        return value + int(whole or 0), quotient
+    if match["once"] is not None:
+        before, _, once = match["once"].partition(".")
+        again = match["again"] or match["digit_again"] or match["bracketed"]
+        repeated = Fraction(int(again), 10 ** len(again) - 1)
+        return Fraction(int(f"{before}{once}" or 0) + repeated, 10 ** len(once)), None
+    mantissa = (match["decimal"] or match["mantissa"] or "1").replace(",", "").rstrip(".")
+    power = int(match["exponent"] or match["power"] or match["plain_power"] or 0)
+    return Fraction(mantissa) * Fraction(10) ** power, None
+
+
+def _whole(text: str) -> int:
+    return int(re.sub(r"[^\d-]", "", text))
+
+
+def _scale_and_unit(written: str) -> tuple[int, str]:
+    """Return what the scale words in front of a unit stand for, 1 without any, and the unit in plain letters."""
+    if not written:
+        return 1, ""
+    unit = re.sub(r"\\[a-z]+|[^A-Za-z0-9 ]", "", written).lower().strip()
+    scale = 1
+    while (word := unit.split(" ", 1)[0]) in _SCALES:
+        scale *= _SCALES[word]
+        unit = unit[len(word) :].strip()
+    return scale, unit
+
+
+def _without_brackets(text: str) -> str:
+    """Return a tidy text without the brackets around all of its number; a sign in front of them stays."""
+    for _ in range(_MAX_BRACKETS):
+        if text[-1:].isdigit() or (match := _IN_BRACKETS.fullmatch(text)) is None:
+            break
+        inside = (match["round"] or match["square"] or match["braces"] or "").strip()
+        # A comma may part two elements, and a second sign is arithmetic.
+        if "," in inside or not _balanced(inside) or (match["sign"] and inside[:1] in ("+", "-")):
+            break
+        text = match["sign"] + inside + match["behind"]
+    return text
+
+
+def _balanced(text: str) -> bool:
+    """Return whether no bracket of a text closes one that is open in front of it."""
+    depth = 0
+    for mark in text:
+        depth += (mark in "([{") - (mark in ")]}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def read_ratio(text: str) -> Number | None:
+    """Return the number that a tidy ratio such as `3:5` is; None for other texts, and where it is a whole number.
+
+    `84:2` is a division that is not worked out. Raises ZeroDivisionError for one like 1:0.
+    """
+    if (match := _RATIO.fullmatch(text)) is None:
+        return None
+    top, bottom = int(match[1]), int(match[2])
+    value = Fraction(top, bottom)
+    return None if value.denominator == 1 else Number(value, False, "", False, (top, bottom))
+
+
+_RATIO = re.compile(r"(\d+) ?: ?(\d+) ?\.?", re.ASCII)
+_WRITTEN_RATIO = re.compile(r"([+-]?\d+) ?(?::|\\div(?![A-Za-z])) ?([+-]?\d+)", re.ASCII)
+
+
+def written_quotient(text: str) -> tuple[int, int] | None:
+    """Return dividend and divisor, without signs, of the quotient that a tidy text is; None if it is no quotient."""
+    try:
+        number = read_tidy_number(text)
+    except ZeroDivisionError:
+        return None
+    if number is not None:
+        return number.quotient
+    match = _WRITTEN_RATIO.match(text)
+    return None if match is None else (abs(int(match[1])), abs(int(match[2])))
 
 
 def same_number(gold: Number, answer: Number) -> bool:
@@ -103,89 +199,12 @@ def same_number(gold: Number, answer: Number) -> bool:
     return any(abs(value - gold.value) <= slack for value in values)
 
 
-MAX_ELEMENTS = 100
-
-_INFINITY = re.compile(r"([+-]?) ?\\infty")
-_JOINT = re.compile(r" ?(?:\\cup(?![A-Za-z])|∪) ?")
-# A comma before three digits may group the digits of one number.
-_COMMA = re.compile(r" ?, ?")
-_GROUPED = re.compile(r"\d,\d{3}(?!\d)")
-
-Element = Number | str  # `+` and `-` stand for the infinities
-
-
-class Collection(NamedTuple):
-    """Elements, and what is around them: `()`, `(]`, `[)`, `[]`, `{}`, or nothing around a list."""
-
-    brackets: str
-    elements: tuple[Element, ...]
-
-
-def read_collections(text: str) -> tuple[Collection, ...] | None:
-    """Return what a tidy text unites, mostly one collection; None for others. Raises ZeroDivisionError for 1/0."""
-    parts = [_collection(part) for part in _JOINT.split(text.rstrip(" ."))]
-    if len(parts) > 1 and any(not part or len(part.elements) != 2 or part.brackets in ("", "{}") for part in parts):
-        return None
-    return tuple(part for part in parts if part) if all(parts) else None
-
-
-def same_collections(gold: Sequence[Collection], answer: Sequence[Collection]) -> bool | None:
-    """Return whether both are the same; None where they are of different kinds that may still mean the same."""
-    if len(gold) == len(answer) == 1:
-        return _same(gold[0], answer[0])
-    # Intervals that differ may unite to the same set.
-    same = len(gold) == len(answer) and all(any(_same(one, other) for other in answer) for one in gold)
-    return True if same else None
-
-
-def _same(gold: Collection, answer: Collection) -> bool | None:
-    around = {gold.brackets, answer.brackets}
-    if "{}" in around and len(around) == 2 and "" not in around:
-        return False  # order counts in one of them
-    if around == {"{}"} or around == {"", "{}"}:
-        return _covers(gold, answer) and _covers(answer, gold)
-    if around == {""} or (gold.brackets == "" and answer.brackets == "()"):
-        return _matches(gold.elements, answer.elements)
-    if len(around) == 1 or around == {"", "()"}:
-        return len(gold.elements) == len(answer.elements) and all(map(_equal, gold.elements, answer.elements))
-    return False if len(gold.elements) == len(answer.elements) == 2 else None
-
-
-def _collection(text: str) -> Collection | None:
-    text = re.sub(r"^\\([{\[(])", r"\1", re.sub(r"\\([}\])])$", r"\1", text.strip()))
-    brackets = text[:1] + text[-1:]
-    if brackets not in ("()", "(]", "[)", "[]", "{}"):
-        brackets = ""
-    text = text[1:-1] if brackets else text
-    parts = _COMMA.split(text.strip())
-    if _GROUPED.search(text) or not 2 <= len(parts) <= MAX_ELEMENTS:
-        return None
-    found = tuple(element for part in parts if (element := _element(part.strip())) is not None)
-    return Collection(brackets, found) if len(found) == len(parts) else None
-
-
-def _element(text: str) -> Element | None:
-    if match := _INFINITY.fullmatch(text):
-        return match[1] or "+"
-    number = read_number(text)
-    return None if number is None or number.unit else number
-
-
-def _equal(gold: Element, answer: Element) -> bool:
-    if isinstance(gold, str) or isinstance(answer, str):
-        return gold == answer
-    return same_number(gold, answer)
-
-
-def _covers(gold: Collection, answer: Collection) -> bool:
-    return all(any(_equal(one, other) for other in answer.elements) for one in gold.elements)
-
-
-def _matches(gold: Sequence[Element], answer: Sequence[Element]) -> bool:
-    """Return whether each element of one has its own of the other."""
-    left = list(answer)
-    for one in gold:
-        if (index := next((i for i, other in enumerate(left) if _equal(one, other)), None)) is None:
-            return False
-        del left[index]
-    return not left
+def other_unit(gold: Number, answer: Number) -> bool:
+    """Return whether both numbers name a unit, and not the same one; a percent sign is one beside another unit."""
+    if gold.unit and answer.unit:
+        return gold.unit != answer.unit
+    measured = gold.unit or gold.degrees
+    measured_answer = answer.unit or answer.degrees
+    if answer.percent and not gold.percent:
+        return bool(measured)
+    return gold.percent and not answer.percent and bool(measured_answer)

@@ -20,12 +20,14 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import gcd, lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..tasks import KeyedRandom, Task, check_choices, check_index, check_known, check_split, in_split
+from .grade import restates
 
 
 class Problem(NamedTuple):
@@ -189,6 +191,40 @@ SUMS = "sums"
 MIXED = tuple(name for name in FAMILIES if name != SUMS)
 
 
+_INTEGER = re.compile(r"\d+")
+_PROGRAM_QUOTIENT = re.compile(r"(?<![\w)*])(\d+) ?//? ?(\d+)|Fraction\((\d+), (\d+)\)")
+
+
+@dataclass(frozen=True)
+class MathTask(Task):
+    """A generated problem.
+
+    Args:
+        quotients: Dividend and divisor, without signs, of the quotients that can be read off the problem. As an answer
+            they earn nothing, unless the gold itself is written so: `84/2` is no work where 2 friends share 84 apples.
+    """
+
+    quotients: frozenset[tuple[int, int]] = field(default=frozenset(), repr=False)
+
+    def restates(self, answer: str) -> bool:
+        """Return whether an answer is one of the problem's quotients in any spelling, and not the gold's own form."""
+        return restates(answer, self.gold, self.quotients)
+
+
+def read_off(text: str, program: str) -> frozenset[tuple[int, int]]:
+    """Return the quotients that can be read off a problem.
+
+    They are those of any two numbers in its text, and those that its program works out of two numbers, such as the 60
+    seconds of a minute.
+    """
+    numbers = {int(digits) for digits in _INTEGER.findall(text)}
+    quotients = {(top, bottom) for top in numbers for bottom in numbers if bottom}
+    for match in _PROGRAM_QUOTIENT.finditer(program):
+        top, bottom = (int(digits) for digits in match.groups() if digits)
+        quotients.add((top, bottom))
+    return frozenset(quotients)
+
+
 DIFFICULTIES = (1, 2, 3, 4, 5)
 ATTEMPTS = 10_000
 
@@ -236,5 +272,7 @@ class MathTasks:
         for _ in range(ATTEMPTS):
             text, gold, solution = rng.choice(FAMILIES[family][level])(rng)
             if in_split(solution if family == SUMS else text, self.split):
-                return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution, category=family)
+                name = f"{family}-{level}-{self.split}-{self.seed}-{i}"
+                quotients = read_off(text, solution)
+                return MathTask(name, text, gold, solution, category=family, quotients=quotients)
         raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")

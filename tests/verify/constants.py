@@ -99,6 +99,7 @@ def on_the_prompt(prompt: str) -> Iterator[tuple[str, str]]:
     """Yield answers read off a prompt without thought, and where each stands: numbers, words, lines, a matrix."""
     kinds = {
         "number": re.findall(r"-?\d+(?:\.\d+)?", prompt),
+        "quotient": re.findall(r"\d+ ?/ ?\d+", prompt),
         "name": re.findall(r"\b[A-Z]\w+\b", prompt),
         "word": re.findall(r"[^\W_][\w'-]*", prompt),
         "quote": re.findall(r"['\"`]([^'\"`\n]{1,80})['\"`]", prompt),
@@ -227,7 +228,8 @@ def earned(tasks: Tasks, grader: Grader, indices: Sequence[int], others: Sequenc
         for what, answer in answers(task, others, before).items():
             if answer not in paid:
                 text = form.replace("@", answer)
-                paid[answer] = max(grader.grade(completion=text, gold=gold).score for gold in task.golds)
+                scores = [grader.grade(completion=text, gold=gold).score for gold in task.golds]
+                paid[answer] = 0.0 if task.restates(answer) else max(scores)
             sums[what] = sums.get(what, 0.0) + paid[answer]
         before = str(task.gold)
     return {what: total / len(indices) for what, total in sums.items()}

@@ -46,7 +46,16 @@ def test_the_last_outermost_box_after_the_reasoning_is_the_answer(text, answer):
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "the answer is 42", r"\boxed 42", r"\boxed{42", r"\boxed{}", r"\boxed{  }", r"\boxed{1}\boxed{}"),
+        *(
+            "",
+            "the answer is 42",
+            r"\boxed",
+            r"\boxed notation",
+            r"\boxed{42",
+            r"\boxed{}",
+            r"\boxed{  }",
+            r"\boxed{1}\boxed{}",
+        ),
         r"<think>\boxed{1}",
         r"<think>a</think>\boxed{1}<think>",
         r"<think>\boxed{1}</think> so it is 1",

@@ -38,12 +38,10 @@ def graded(gold, answer, grader=GRADER):
         *(
             (r"2\sqrt{3}", r"\sqrt{12}", "math-verify"),
             ("x^2-4", "(x-2)(x+2)", "math-verify"),
-            ("3", r"\sqrt{9}", "math-verify"),
         ),
         *(
             ("1500", r"1.5 \times 10^3", "numeric"),
             ("5/2", r"2\frac{1}{2}", "numeric"),
-            ("1024", "2^{10}", "math-verify"),
         ),
         *(("x=5", "5", "numeric"), ("[-2,7]", r"x \in [-2,7]", "numeric"), ("1,2", "2,1", "numeric")),
         *(
@@ -51,7 +49,7 @@ def graded(gold, answer, grader=GRADER):
             (r"\pi/2", r"\frac{\pi}{2}", "math-verify"),
             ("3", r"\boxed{3}", "numeric"),
         ),
-        *((r"k \ge 2", r"k \geq 2", "numeric"), ("C", r"\text{(C)}", "math-verify")),
+        *((r"k \ge 2", r"k \geq 2", "numeric"), ("C", r"\text{(C)}", "string")),
     ],
 )
 def test_right_answers_are_paid_however_they_are_written(gold, answer, how):
@@ -71,11 +69,11 @@ def test_right_answers_are_paid_however_they_are_written(gold, answer, how):
         *(
             ("Evelyn", "nylevE", "string"),
             ("1,2", "1", "numeric"),
-            ("5", "5x", "math-verify"),
+            ("5", "5x", "failed"),
             ("12:00", "1:00", "string"),
         ),
         *(
-            ("5", "5 million", "math-verify"),
+            ("5", "5 million", "numeric"),
             (r"\pi", "3.14", "math-verify"),
             ("5", "?!", "failed"),
             ("1", "1/0", "failed"),
@@ -115,7 +113,7 @@ def test_wrong_answers_are_not_paid(gold, answer, how):
             ("28", r"4 \times 7"),
             ("6", r"\binom{4}{2}"),
         ),
-        *(("12", "24//2"), ("2", r"17 \bmod 5"), ("5", r"5 \text{ million}"), ("5", r"\text{maybe } 5")),
+        *(("12", "24//2"), ("2", r"17 \bmod 5"), ("5", r"\text{maybe } 5")),
     ],
 )
 def test_hedging_and_restating_the_question_are_not_paid(gold, answer):
@@ -143,6 +141,7 @@ def test_hedging_and_restating_the_question_are_not_paid(gold, answer):
             (r"\frac{dM}{dt}=M^6", r"\frac{dM}{dt}=M^7"),
             ("0", "(1)_{7}"),
             ("23", "43_5"),
+            ("43", "43_5"),
             ("a<b<c", "a>b>c"),
             (r"0.\overline{3}", "0.3"),
         ),
@@ -157,7 +156,7 @@ def test_different_values_are_not_paid_for_looking_alike(gold, answer):
     [
         *(("4t", r"t \cdot 4"), ("9c+6", "6+9c"), ("3i, -3i", r"-i \cdot 3, i \cdot 3"), (r"\frac\pi4", r"\pi/4")),
         *((r"8\sqrt{3} \text { square inches}", r"\sqrt{192}"), (r"3\pi\text{ in}^2", r"\pi \cdot 3 \text{ in}^{2}")),
-        *(("43_5", r"(43)_{\text{five}}"), (r"\text{A5}_{11}", "A5_{11}"), ("43_5", "43"), ("43", "43_5")),
+        *(("43_5", r"(43)_{\text{five}}"), (r"\text{A5}_{11}", "A5_{11}"), ("43_5", "43")),
         *((r"\dfrac{1}{29,\!322,\!216}", "1/29322216"), ("-3./2", "-1.5"), ("4.5e33", r"4.5 \times 10^{33}")),
         *((r"\begin{pmatrix} 1/2 \\ -3 \end{pmatrix}", r"\begin{bmatrix} 0.5 \\ \frac{-6}{2} \end{bmatrix}"),),
         *((r"\{4,5\}", "5, 4"), ("6, 8\\text{, and }10", "10, 8, 6"), (r"k \geqslant 2", r"2 \le k")),
@@ -362,3 +361,33 @@ def test_real_predictions_are_graded_as_labelled():
     differ = [row["gold"] for row, one in zip(rows, grades) if (one.score == 1.0) != row["expected_equal"]]
     # The label says that 10000 is not 10{,}000; it is.
     assert differ == ["10{,}000"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *(("42", "42.0"), ("1/2", r"\frac{2}{4}"), ("1,234", "1234"), ("x = 5", "5"), ("", ""), ("?", "?")),
+        *(("2.5", r"\frac{5}{2} \text{ cm}"), (r"50\%", "0.5"), (r"50\%", "50"), ("1/3", "0.333333333333333")),
+        *((r"\sqrt{8}", r"2\sqrt{2}"), ("(1, 2)", r"\left(1,2\right)"), ("1, 2", "2, 1"), ("Monday", r"\text{monday}")),
+        *(("a" * 6000, "a" * 6000), ("1/0", "1/0"), (r"\frac{\pi}{2}", r"0.5\pi")),
+    ],
+)
+def test_answers_that_mean_the_same_are_the_same_both_ways(first, second):
+    assert GRADER.same(first, second) is GRADER.same(second, first) is True
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *(("42", "43"), ("1/3", "0.333"), ("", "5"), ("1/0", "5"), ("1/0 = 2", "x"), ("5 cm", "5 kg"), ("50", "0.5")),
+        *(("(1, 2)", "(2, 1)"), (r"\sqrt{2}", "1.41"), ("a" * 6000, "b" * 6000), ("Monday", "Tuesday"), ("x", "y")),
+    ],
+)
+def test_other_answers_are_not_the_same(first, second):
+    assert GRADER.same(first, second) is GRADER.same(second, first) is False
+
+
+def test_two_plain_numbers_need_no_other_process(monkeypatch):
+    monkeypatch.setattr(grade_module._workers, "ask", lambda *_: pytest.fail("math-verify was asked"))
+    numbers = ["0", "42", "-7", "1,234", "3.25", r"\frac{1}{2}", "1/3", "2e9", r"75\%", r"5 \text{ cm}", "1 1/2"]
+    assert [one for one in numbers for other in numbers if GRADER.same(one, other) and one != other] == []

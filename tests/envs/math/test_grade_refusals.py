@@ -5,7 +5,7 @@ from turngym.envs.math.notation import tidy
 
 
 def refused(gold, answer):
-    reason = refusal(tidy(gold), tidy(answer), number=gold.isdigit())
+    reason = refusal(tidy(gold), tidy(answer))
     return reason and reason.split(";")[0].removeprefix("the box holds ")
 
 
@@ -42,7 +42,10 @@ def refused(gold, answer):
             ("5", answer, "unworked arithmetic")
             for answer in ("2+3", "7-2", "(5)(1)", "5(1)", r"5 \cdot 1", "5*1", "5!")
         ),
-        *(("5", answer, "unworked arithmetic") for answer in (r"\log_2 32", "2^{2^1}", r"17 \bmod 6", "|-5|", "5 5")),
+        *(
+            ("5", answer, "unworked arithmetic")
+            for answer in (r"\sqrt{25}", "2^3", r"\log_2 32", "2^{2^1}", r"17 \bmod 6", "|-5|", "5 5")
+        ),
         *(("5", answer, "no letter or digit") for answer in ("", "?", "...", r"\text{}", r"\text{ }", "-", "()")),
         *(("5", answer, "another box and more") for answer in (r"4 \boxed{5}", r"\boxed{4} \boxed{5}")),
         ("5", r"\text{maybe } 5", "a number and words"),
@@ -55,7 +58,7 @@ def test_what_is_no_single_value_is_refused(gold, answer, reason):
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
-        *(("5", r"\frac{10}{2}"), ("5", "5"), ("8", "2^3"), ("5", r"\sqrt{25}"), ("1200", r"1.2 \times 10^{3}")),
+        *(("5", r"\frac{10}{2}"), ("5", "5")),
         *(
             ("x+1", "1+x"),
             ("1,2", "2,1"),

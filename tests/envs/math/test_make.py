@@ -3,6 +3,7 @@ import json
 import math
 import random
 from contextlib import closing
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -211,7 +212,7 @@ def test_the_gold_is_in_nothing_that_the_agent_or_a_log_can_see(tmp_path, monkey
     for answer in ("3", "x + \\sqrt{2}", "48151623.43", "\\frac{1}{0}", "1, 2", "a" * 6000, "\\text{none}", "}{"):
         env.reset(seed=0)
         seen += [*play(env, [f"\\boxed{{{answer}}}"]), bare.snapshot(), vars(bare), bare.task, bare.tasks[0]]
-    monkeypatch.setattr(grade, "_math_verify", _broken)
+    monkeypatch.setattr(grade, "_number", _broken)
     env.reset()
     seen += play(env, ["\\boxed{x}"])
     assert CANARY not in repr(seen)
@@ -228,7 +229,8 @@ def test_a_grader_that_cannot_run_never_scores_zero(monkeypatch):
     monkeypatch.setattr(grade, "_math_verify", _broken)
     env = make_math()
     env.reset(seed=0)
-    _, reward, terminated, truncated, info = env.step("\\boxed{x}")
+    env.task = replace(env.task, gold=r"\sqrt{2}")
+    _, reward, terminated, truncated, info = env.step(r"\boxed{\frac{2}{\sqrt{2}}}")
     assert math.isnan(reward) and (terminated, truncated) == (False, True)
     assert (info["outcome"], info["error"]) == ("infra_error", "the grader's process cannot start")
 

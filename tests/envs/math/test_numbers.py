@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 from turngym.envs.math import grade as grade_module
 from turngym.envs.math.grade import MathGrader, quick_verdict
 from turngym.envs.math.notation import tidy
-from turngym.envs.math.numbers import (
-    MAX_ELEMENTS,
-    read_collections,
-    read_number,
-    same_collections,
-    same_number,
-)
+from turngym.envs.math.numbers import read_number, same_number
+from turngym.envs.math.values import MAX_ELEMENTS, read_value, same_value
 
 
 @pytest.mark.parametrize(
@@ -53,12 +48,13 @@ def test_plain_numbers_are_read_exactly(text, value):
             "1+1",
             "3-1",
             "2^3",
-            "(5)",
+            "-(-5)",
+            "(4)2",
             "5 m",
         ),
         *(
-            "5 million",
-            r"5 \text{ million}",
+            "5 dozen",
+            r"5 \text{ tenths}",
             "2 and a half",
             "3 or more",
             "5 pi",
@@ -125,7 +121,7 @@ def test_a_printed_float_is_read_as_printed(number):
 
 
 def compared(gold, answer):
-    return same_collections(read_collections(tidy(gold)), read_collections(tidy(answer)))
+    return same_value(read_value(tidy(gold)), read_value(tidy(answer)))
 
 
 @pytest.mark.parametrize(
@@ -156,28 +152,25 @@ def test_order_and_brackets_count_where_they_say_something(gold, answer, same):
     "text",
     [
         *(
-            "5",
-            "(5)",
             "",
-            "1,234",
-            "(1,234)",
             "(a,b)",
             "(1,2",
             "1,,2",
-            r"(1,2)\cup\{3,4\}",
-            "3 cm, 4 cm",
-            "(1,2),(3,4)",
+            "(1+1,2)",
+            r"(1,\sqrt{2})",
+            ",".join("1" * (MAX_ELEMENTS + 1)),
+            r"1,2\cup",
+            "(,)",
         ),
-        *(r"\{(1,2),(3,4)\}", r"(1,\sqrt{2})", ",".join("1" * (MAX_ELEMENTS + 1)), "1;2", r"1,2\cup", "(,)"),
     ],
 )
-def test_anything_but_several_plain_numbers_is_left_alone(text):
-    assert read_collections(tidy(text)) is None
+def test_what_holds_anything_but_plain_numbers_is_left_alone(text):
+    assert read_value(tidy(text)) is None
 
 
 def test_an_element_that_divides_by_zero_is_told_apart():
     with pytest.raises(ZeroDivisionError):
-        read_collections("(1, 1/0)")
+        read_value("(1, 1/0)")
 
 
 @given(st.lists(st.fractions(), min_size=2, max_size=6), st.randoms())

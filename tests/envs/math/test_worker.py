@@ -130,10 +130,10 @@ def test_closing_ends_the_processes_until_the_next_answer():
 
 def test_an_answer_that_hangs_earns_nothing_and_the_next_one_is_graded():
     impatient = MathGrader(deadline=0.5)
-    assert graded("2", r"\sqrt{4}").score == 1.0
+    assert graded(r"2\sqrt{2}", r"\sqrt{8}").score == 1.0
     hostile = graded(r"\sqrt{3}", "9^{9^{9^9}}", impatient)
     assert (hostile.score, hostile.how, hostile.error) == (0.0, "timeout", "comparing took over 0.5 s")
-    assert graded("3", r"\sqrt{9}").score == 1.0
+    assert graded(r"3\sqrt{2}", r"\sqrt{18}").score == 1.0
 
 
 def test_no_parser_that_evaluates_is_even_imported_here():
@@ -147,19 +147,19 @@ def test_no_parser_that_evaluates_is_even_imported_here():
 
 
 def test_threads_share_one_worker_and_get_their_own_verdicts():
-    pairs = [(str(n), f"\\sqrt{{{n * n + n % 2}}}") for n in range(1, 25)]
+    pairs = [(f"{n}\\sqrt{{2}}", f"\\sqrt{{{2 * n * n + n % 2}}}") for n in range(1, 25)]
     with ThreadPoolExecutor(8) as pool:
         scores = list(pool.map(lambda pair: graded(*pair).score, pairs))
     assert scores == [float(n % 2 == 0) for n in range(1, 25)]
 
 
 def test_a_worker_that_died_is_replaced():
-    assert graded("2", r"\sqrt{4}").score == 1.0
+    assert graded(r"2\sqrt{2}", r"\sqrt{8}").score == 1.0
     first = [worker.pid for worker in grade_module._workers._answered]
     for pid in first:
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert graded("4", r"\sqrt{16}").score == 1.0
+    assert graded(r"4\sqrt{2}", r"\sqrt{32}").score == 1.0
     assert not set(first) & {worker.pid for worker in grade_module._workers._answered}
 
 
@@ -168,15 +168,15 @@ def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
     monkeypatch.setattr(process.sys, "executable", "/nowhere/python")
     assert graded("42", "42.0").score == 1.0
     with pytest.raises(GraderFailure, match=r"(?s)process cannot start: .* check that math-verify imports"):
-        graded("2", r"\sqrt{4}")
+        graded(r"2\sqrt{2}", r"\sqrt{8}")
     assert issubclass(GraderFailure, EnvFailure)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_grades_with_a_worker_of_its_own():
-    assert graded("2", r"\sqrt{4}").score == 1.0
+    assert graded(r"2\sqrt{2}", r"\sqrt{8}").score == 1.0
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if graded("5", r"\sqrt{25}").score == 1.0 else 1)
+        os._exit(0 if graded(r"5\sqrt{2}", r"\sqrt{50}").score == 1.0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert graded("6", r"\sqrt{36}").score == 1.0
+    assert graded(r"6\sqrt{2}", r"\sqrt{72}").score == 1.0

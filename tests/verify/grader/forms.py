@@ -95,8 +95,8 @@ def _measured(text: str) -> Made:
     if match := re.fullmatch(r"(.*[\d}])\s*\\?%", text):
         if number(match[1]) is not None:
             yield "percent", rf"{match[1]}\text{{ percent}}"
-    elif (match := re.fullmatch(r"\\\$\s*(.+)", text)) and number(match[1]) is not None:
-        yield "no unit", match[1]
+    elif (match := re.fullmatch(r"(-?)\\\$\s*(.+)", text)) and number(match[2]) is not None:
+        yield "no unit", match[1] + match[2]
     elif match := re.fullmatch(r"([^,^]*)\s*\^\s*\{?\s*\\circ\s*\}?", text):
         yield "no unit", match[1]
         yield "degrees", f"{match[1]}°"

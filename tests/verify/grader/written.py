@@ -31,7 +31,7 @@ def number(text: str) -> Fraction | None:
     """Return the value of a plain number, fraction or mixed number; None for any other text."""
     if re.fullmatch(rf"[+-]?\s*(?:(?:{_WHOLE})\.?\d*|\.\d+)", text):
         return Fraction(text.replace(",", "").replace(" ", "").rstrip("."))
-    if match := re.fullmatch(rf"(-?)\s*(\d+)?\s*\\frac\s*\{{(-?)({_WHOLE})\}}\s*\{{({_WHOLE})\}}", text):
+    if match := re.fullmatch(rf"(-?)\s*(\d+)?\s*\\frac\s*\{{\s*(-?)({_WHOLE})\s*\}}\s*\{{\s*({_WHOLE})\s*\}}", text):
         top, bottom = (int(part.replace(",", "")) for part in match.group(4, 5))
         size = int(match[2] or 0) + Fraction(top, bottom)
         return -size if match[1] != match[3] else size
