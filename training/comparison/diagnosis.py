@@ -31,7 +31,8 @@ from ..config import TrainConfig, revision
 from ..report.picture import plain, save
 from .measure import Final, Measured
 from .outcomes import Table, final_tables, outcomes
-from .plan import Comparison, Trial, folder_of, in_processes, method_configs, try_runs
+from .plan import Comparison, Trial, folder_of, method_configs, try_runs
+from .workers import in_processes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
