@@ -11,6 +11,7 @@ outcomes: what policies do in the end and what so many seeds tell of it, also fo
     in the terminal and in compare.md, all numbers in compare.json, a picture in compare.png
 diagnosis: small worlds in which a method has to hold or to let go of entropy at the right turns; a comparison in each,
     the policies that its seeds begin with, and its report
+demo: GRPO beside a floor under entropy in one of these worlds, watched while they learn
 claims: what papers say about entropy, tested with a small policy; tiny.toml, smollm2.toml: the tables of claims
-command: `turngym compare | diagnose | claims`
+command: `turngym compare | diagnose | demo | claims`
 """

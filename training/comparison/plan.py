@@ -51,10 +51,10 @@ class Trial:
     config: TrainConfig
     final: Final = Final()
     reference: TrainConfig | None = None  # of the method that it is compared with; None of that method itself
+    where: str = ""  # the world, if there are several
 
     def __str__(self) -> str:
-        world = f"{self.folder.parent.parent.name}, " if self.final.world else ""
-        return f"{world}{self.method}, seed {self.config.seed}"
+        return f"{self.where}{', ' if self.where else ''}{self.method}, seed {self.config.seed}"
 
     @property
     def folder(self) -> Path:
@@ -169,7 +169,8 @@ class Comparison:
         policy = {"policy": str(self.start(seed))} if self.final.world else {}
         own = config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"), **policy)
         reference = self.methods[self.reference] if self.measures_effect and method != self.reference else None
-        return Trial(method, own, self.final, reference)
+        where = self.base if self.final.world and self.folder.name == self.base else ""  # one of several worlds
+        return Trial(method, own, self.final, reference, where)
 
     def start(self, seed: int) -> Path:
         """Return the folder of the policy that a seed begins with in a world."""
@@ -186,6 +187,8 @@ class Comparison:
         first = next(iter(configs.values()))
         own = [*OWN, *(key for key in first if key not in (*OWN, "seed", "out", "resume"))]
         own = [key for key in own if key == "method" or any(config[key] != first[key] for config in configs.values())]
+        if self.final.world:  # each seed begins with a policy of its own
+            first["policy"] = f"{self.start(self.seeds[0]).parent}/seed-SEED"
         return {
             "on": self.base,
             "seeds": list(self.seeds),
@@ -260,6 +263,12 @@ def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
                 raise ValueError(f"{name}: {error}") from error
 
 
+def methods_of(recipes_of_methods: Sequence[str]) -> list[str]:
+    """Return the `method` that each name or recipe of a method stands for. Raises ValueError or OSError."""
+    configs = method_configs(recipes_of_methods, flat(TrainConfig()))
+    return [config.method for config in configs.values()]
+
+
 def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
     """Return the config of each method by its name. Raises ValueError or OSError where its recipe cannot be one."""
     configs: dict[str, TrainConfig] = {}
@@ -300,8 +309,12 @@ def carry_out(
     say: Callable[[str], object],
     report: Callable[[], object] = lambda: None,
     make: Callable[[Trial], str] | None = None,
+    watch: Callable[[], object] = lambda: None,
 ) -> None:
-    """Make the trials that are not finished, with `train` or as `make` does, say how each ended, and `report` then."""
+    """Make the trials that are not finished, with `train` or as `make` does, say how each ended, and `report` then.
+
+    `watch` is called every few seconds meanwhile.
+    """
     for trial in trials:
         trial.remove_journals_of_a_world()
     left = [trial for trial in trials if not trial.finished]
@@ -309,6 +322,7 @@ def carry_out(
 
     def look() -> None:
         work.reach(sum(trial.steps for trial in left))
+        watch()
 
     def died(index: int, why: str) -> None:
         say(f"{left[index]}, step {left[index].steps}: {why}")
