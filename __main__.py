@@ -18,10 +18,11 @@ from .agents.terminal import PlainFormatter, endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.analyse import Analyse
 from .training.commands import Audit, Evaluate, Methods, Train, Verify, View, train_of, verify_command, warmup_of
-from .training.comparison.command import Claims, Compare, Diagnose
+from .training.comparison.command import Claims, Compare, Demo, Diagnose
 from .training.export import Export
 
 COMMANDS: dict[str, Any] = {
+    "demo": Demo,
     "train": Train,
     "compare": Compare,
     "eval": Evaluate,

@@ -128,14 +128,23 @@ class Learner:
         and earlier optimizer steps have changed it. Whole trees are learned from: those of `paths`, or all; advantages
         are those among all.
         """
-        advantage = advantages(self.control, packed.batch, state)
+        packed, terms = self.terms(self.control, packed, state, now, paths)
+        return self._weighed(packed, terms, lr_share)
+
+    def terms(
+        self, control: Control, packed: Packed, state: State, now: Now | None = None, paths: range | None = None
+    ) -> tuple[Packed, Terms]:
+        """Return the paths that an optimizer step learns from, and the terms that a control gives them.
+
+        The arguments are those of `propose`; `packed` has all that the control needs.
+        """
+        advantage = advantages(control, packed.batch, state)
         # What else reads scores sees those of the advantages.
-        packed = replace(packed, batch=scored(self.control, packed.batch, state))
+        packed = replace(packed, batch=scored(control, packed.batch, state))
         paths = paths or range(packed.batch.n_paths)
         advantage, packed = advantage[packed.batch.span(paths)], packed.part(paths)
         batch = packed.batch
-        terms = self.control.shape(start_terms(advantage), batch, now or Now.at_start(batch), state)
-        return self._weighed(packed, terms, lr_share)
+        return packed, control.shape(start_terms(advantage), batch, now or Now.at_start(batch), state)
 
     def replay(self, packed: Packed, again: Replay, lr_share: float = 1.0) -> Update:
         """Compute the gradient of an optimizer step on paths of earlier steps; `apply` takes it."""
@@ -144,7 +153,7 @@ class Learner:
         return self._weighed(packed, terms, lr_share)
 
     def _weighed(self, packed: Packed, terms: Terms, lr_share: float) -> Update:
-        moves = _moves(terms, packed.batch)
+        moves = moving(terms, packed.batch)
         update = Update(idle=1 - float(moves.float().mean()), lr=self.lr * lr_share)
         try:
             if not 0 <= update.lr <= BOUND:
@@ -276,7 +285,7 @@ class Learner:
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
 
-def _moves(terms: Terms, batch: Batch) -> Bool[Tensor, "p"]:
+def moving(terms: Terms, batch: Batch) -> Bool[Tensor, "p"]:
     """Return which paths have a slot that can move the weights."""
     live = (terms.weight * terms.advantage != 0) | (terms.kl_coef != 0) | (terms.entropy_coef != 0)
     live &= terms.scale != 0

@@ -35,7 +35,7 @@ from ..envs.core import EnvFailure
 from ..envs.splits import begin
 from ..tools.formats.foreign import title
 from ..tools.progress import Work
-from .columns import At, NothingToLearn, Packed, pack
+from .columns import At, NothingToLearn, Now, Packed, pack
 from .config import Schedule
 from .control import Control, Epoch, Request, Requests, State, Stats, Verdict, numbers_of
 from .learner import Learner, Update
@@ -150,6 +150,10 @@ class Refusals(RuntimeError):
     """A run ended without success: `REFUSALS` steps in a row had no update."""
 
 
+BeforeUpdate = Callable[[int, Packed, State, Now | None, range], object]
+"""Looks at an optimizer step before it is computed: the training step, and the arguments of `Learner.propose`."""
+
+
 @dataclass
 class Loop:
     """A run in progress: everything a step needs, and how far the run is."""
@@ -159,6 +163,7 @@ class Loop:
     learner: Learner
     schedule: Schedule
     at: RunState | None = None  # None before a run begins, and while weights and boundary change together
+    before_update: BeforeUpdate = lambda *_: None
     _saved: int = -1  # step of the newest checkpoint
     _written: bool = False  # whether the step has its line of metrics
     _times: dict[str, float | None] = field(default_factory=dict)  # seconds that the step took
@@ -272,7 +277,9 @@ class Loop:
         known = [line["valid/success"] for line in self._lines if line.get("valid/success") is not None]
         measured = replace(stats(at.step, packed.batch, trees), valid=known[-1] if known else nan)
         state, asked = control.observe(measured, at.state())
-        update = self.learner.propose(packed, state, self._lr_share(at), paths=self._parts(packed)[0])
+        paths = self._parts(packed)[0]
+        self.before_update(at.step + 1, packed, state, None, paths)
+        update = self.learner.propose(packed, state, self._lr_share(at), paths=paths)
         if update.refused:
             return self._refused(at, Learned(update, measured, at.control))
         return self._observed(Learned(update, measured, to_text(state), asked, packed))
@@ -286,7 +293,9 @@ class Loop:
         while learned.packed is not None and learned.updates < len(parts):
             packed, paths = self._at(at, learned.packed, learned.updates), parts[learned.updates]
             now = learner.now(packed.part(paths)) if learner.control.needs.now else None
-            update = learner.propose(packed, json.loads(learned.control), self._lr_share(at), now, paths)
+            state = json.loads(learned.control)
+            self.before_update(at.step + 1, packed, state, now, paths)
+            update = learner.propose(packed, state, self._lr_share(at), now, paths)
             if update.refused:
                 self._refused(at, learned, update)
                 break

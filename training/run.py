@@ -153,8 +153,11 @@ def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[
     return source, fitted
 
 
-def execute(prepared: PreparedRun) -> Iterator[Any]:
-    """Train, yielding a `Record` a step. Raises BlockingIOError where another process trains in the folder."""
+def execute(prepared: PreparedRun, watch: Callable[[Loop], object] = lambda loop: None) -> Iterator[Any]:
+    """Train, yielding a `Record` a step; `watch` is called with the loop before it takes its first step.
+
+    Raises BlockingIOError where another process trains in the folder.
+    """
     from .parallel import joined
 
     config, launch, began = prepared.config, prepared.launch, time.monotonic()
@@ -164,12 +167,15 @@ def execute(prepared: PreparedRun) -> Iterator[Any]:
         begins = {"version": __version__, "checkpoint": prepared.checkpoint.name if prepared.checkpoint else ""}
         team.agree("the run", lambda: to_toml(config, begins))
         with locked(prepared.folder) if team.first else nullcontext():
-            yield from _train(prepared, team, device, config.engine if team.rank < growers else EngineChoice())
+            choice = config.engine if team.rank < growers else EngineChoice()
+            yield from _train(prepared, team, device, choice, watch)
             if team.first:
                 write_summary(prepared.folder, time.monotonic() - began)
 
 
-def _train(prepared: PreparedRun, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
+def _train(
+    prepared: PreparedRun, team: Team, device: str, choice: EngineChoice, watch: Callable[[Loop], object]
+) -> Iterator[Any]:
     from ..agents.policy import load_policy
     from .learner import load_moments
 
@@ -195,6 +201,7 @@ def _train(prepared: PreparedRun, team: Team, device: str, choice: EngineChoice)
         elif config.from_optimizer and prepared.source.adapter:
             begun = prepared.source.adapter.parent
             load_moments(loop.learner.optimizer, policy.trainable_parameters(), begun, others=True)
+        watch(loop)
         names = parse_loggers(config.log) if team.first else ()
         with following(names, prepared.folder, loop.logbook.add_incident) as poll:
             for step in loop.run():
@@ -215,7 +222,7 @@ def _loop(prepared: PreparedRun, policy: Policy, engine: Engine, team: Team) -> 
     from .loop import Loop, Rollouts
 
     config = prepared.config
-    control = _control(config, prepared.chat)
+    control = control_of(config, prepared.chat)
     rollouts = Rollouts(
         actor=actor_in(prepared.env, engine, prepared.chat, policy.end_ids),
         env=prepared.env,
@@ -275,7 +282,8 @@ def _finished(config: TrainConfig, folder: Path, at: RunState) -> bool:
     return at.over(config.schedule) and summarized(folder) == at.step
 
 
-def _control(config: TrainConfig, chat: Chat) -> Control:
+def control_of(config: TrainConfig, chat: Chat) -> Control:
+    """Return the methods of a config as one control. Raises ValueError where they contradict each other."""
     from .control import chain
 
     run = {"steps": max(config.schedule.steps, 2), "group": config.group, "vocabulary": chat.tokenizer.get_vocab_size()}
@@ -284,7 +292,7 @@ def _control(config: TrainConfig, chat: Chat) -> Control:
 
 def check_fit(config: TrainConfig, chat: Chat, env: TextEnv) -> None:
     """Raise ValueError where the methods do not fit each other, the run or the environment."""
-    if _control(config, chat).plan is None:
+    if control_of(config, chat).plan is None:
         return
     try:
         with closing(env.fork()) as twin:

@@ -97,7 +97,9 @@ def plan(table: str, seeds: int, first: int, out: str, resume: bool) -> Study:
     if start:
         arms = {name: config.changed(policy=str(folder / START)) for name, config in arms.items()}
     judged = tuple(range(first, first + seeds))
-    study = Study(Comparison(folder, table, arms, judged, final=Final(episodes=0)), claims, start)
+    study = Study(
+        Comparison(folder, table, arms, judged, final=Final(episodes=0), measures_effect=False), claims, start
+    )
     study.comparison.check()
     writable(folder)
     study.comparison.write()

@@ -1,4 +1,4 @@
-"""The commands that make many runs: `turngym compare | diagnose | claims`."""
+"""The commands that make many runs: `turngym compare | diagnose | demo | claims`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from rich.console import Console
 
 from ...agents.terminal import Shown, console, mistakes
 from ...tools.progress import Work
-from ..commands import show_tables, watch, write_report
+from ..commands import RECIPE, show_tables, watch, write_report
+from ..methods import controls_entropy
 
 if TYPE_CHECKING:
     from .plan import Comparison, Trial
 
 QUICK = 2  # seeds
+WORLD = "late-bloomer"  # where methods that control entropy are compared by default
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,10 @@ class Compare(_Runs):
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
     """Recipes of methods: names, or TOML files that set `method` and other settings of the method. One of your own is
     `grpo,my_module:factory`."""
-    on: str = "math-python"
-    """Recipe or TOML file with the settings that all methods share: environment, policy, steps, …"""
+    on: str = ""
+    """Recipe or TOML file with the settings that all methods share: environment, policy, steps, …; or a world of
+    `turngym diagnose`. By default `late-bloomer`, a world where the control of entropy decides, for methods that
+    control entropy, and the recipe `math-python` for others and for an environment or a policy that is named."""
     seeds: int | None = None
     """Number of seeds, and so of runs of each method: 3, or what `--effect` takes. The first is that of `--on`."""
     effect: float | None = None
@@ -84,17 +88,19 @@ class Compare(_Runs):
         with self.shown() as notes:
             with mistakes(), Work("getting ready"):
                 from ...agents.journal import writable
-                from . import outcomes
+                from . import diagnosis, outcomes
                 from .measure import Final
                 from .plan import plan as make_plan
                 from .tune import check_tuning, tuned
 
                 self.check()
                 seeds, sd = outcomes.planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
-                final = Final(episodes=self.final)
-                plan = make_plan(
-                    self.methods, self.on, seeds, self._changes(), self.out, self.resume, final, self.against
-                )
+                final, on = Final(episodes=self.final), self._base()
+                in_world = on in diagnosis.CASES
+                make = diagnosis.plan_in_world if in_world else make_plan
+                plan = make(self.methods, on, seeds, self._changes(), self.out, self.resume, final, self.against)
+                if self.tune and in_world:
+                    raise ValueError(f"--tune is given, but {on} is a world; tune on a recipe, as in --on math-python")
                 tuning = check_tuning(self.tune, plan) if self.tune else None
                 if tuning is None:
                     plan.check()  # judged runs of a tuned comparison are checked once it is tuned
@@ -105,6 +111,8 @@ class Compare(_Runs):
             say(outcomes.foresight(len(plan.seeds), self.effect or 0.0, sd, len(plan.methods)))
             how = f": {self._resume_command(plan)}"
             with _resumable(how, lambda: write_report(plan.folder)), mistakes((ValueError, OSError)):
+                if in_world:
+                    diagnosis.make_starts(diagnosis.starts_of(plan), self.workers, say)
                 if tuning:
                     watch_comparison(tuning.comparison, notes, lambda: None, self.workers)
                     plan = tuned(plan, tuning, say)
@@ -114,6 +122,17 @@ class Compare(_Runs):
             write_report(plan.folder)
             return 0
 
+    def _base(self) -> str:
+        """Return the recipe or the world that the methods are compared on."""
+        if self.on:
+            return self.on
+        from .plan import methods_of
+
+        elsewhere = self.env is not None or self.policy is not None or self.option is not None or self.tune is not None
+        if elsewhere or not any(controls_entropy(method) for method in methods_of(self.methods)):
+            return RECIPE
+        return WORLD
+
     def _changes(self) -> dict[str, Any]:
         names = ("env", "server", "server_option", "option", "policy", "steps", "token_budget", "eval_every")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
@@ -121,7 +140,7 @@ class Compare(_Runs):
     def _resume_command(self, plan: Comparison) -> str:
         plain = {name: getattr(self, name) for name in ("final", "against", "tune", "workers")}
         other = {name: value for name, value in plain.items() if value != getattr(Compare, name)}
-        options = {"on": self.on, "seeds": len(plan.seeds), **other, **self._changes(), "out": plan.folder}
+        options = {"on": plan.base, "seeds": len(plan.seeds), **other, **self._changes(), "out": plan.folder}
         line = ["turngym", "compare", *self.methods]
         for name, value in options.items():
             line += [f"--{name.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),))]
@@ -218,7 +237,7 @@ class Diagnose(_Runs):
             say(f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}")
             how = f" the same command and --out {plan.folder} --resume"
             with _resumable(how, lambda: diagnosis.write_report(plan)), mistakes():
-                diagnosis.make_starts(plan, self.workers, say)
+                diagnosis.make_starts(plan.starts, self.workers, say)
                 diagnosis.check_acting(plan, self.workers, say)
                 for _, comparison in plan.worlds:
                     comparison.write()
@@ -227,6 +246,49 @@ class Diagnose(_Runs):
                 tables = diagnosis.write_report(plan, self.picture)
             names = (diagnosis.TABLES, diagnosis.DATA, *([diagnosis.PICTURE] if self.picture else []))
             show_tables(tables, plan.folder, names)
+            return 0
+
+
+@dataclass(frozen=True)
+class Demo(_Runs):
+    """Watch in two minutes what the control of entropy decides: GRPO beside a floor under entropy, live, then a page.
+
+    Both learn the world `late-bloomer`, in which a tool pays only once it is mastered.
+    """
+
+    seed: int = 0
+    """Seed of the one run of each method."""
+
+    def run(self) -> int:
+        with self.shown() as notes:
+            with mistakes(), Work("getting ready"):
+                from ...agents.journal import writable
+                from . import demo, diagnosis, outcomes
+                from .plan import carry_out
+
+                self.check()
+                plan = demo.plan(self.seed, self.out, self.resume)
+                plan.check()
+                writable(plan.folder)
+            say = partial(notes.print, markup=False, soft_wrap=True)
+            say(
+                "An agent may guess, which is right in a third of the tasks, or ask, which always succeeds once it can "
+                f"copy three words. It starts with little of that skill. {' and '.join(plan.methods)} learn from the "
+                f"same start, into {plan.folder}."
+            )
+            how = f": turngym demo --seed {self.seed} --out {plan.folder} --resume"
+            with _resumable(how, lambda: write_report(plan.folder)), mistakes((ValueError, OSError)):
+                diagnosis.make_starts(diagnosis.starts_of(plan), self.workers, say)
+                plan.write()
+                with demo.LiveRuns(plan.trials) as live:
+                    carry_out(plan.trials, self.workers, say, watch=live.look)
+                tables = outcomes.write_report(plan)
+            names = [table for table in tables if table.title.startswith("Final validation")]
+            show_tables(names, plan.folder, outcomes.NAMES)
+            write_report(plan.folder)
+            console.print(demo.conclusion(plan), markup=False, soft_wrap=True)
+            more = "with eight seeds, and what the floor costs elsewhere: turngym diagnose grpo turn-floor --picture"
+            say(f"{more}\nthe same for methods of your choice: turngym compare grpo turn-floor epo --seeds 8")
             return 0
 
 

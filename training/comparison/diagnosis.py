@@ -29,15 +29,18 @@ from ...envs.tasks import did_you_mean
 from ...tools.progress import track
 from ..config import TrainConfig, revision
 from ..report.picture import plain, save
-from .measure import Final, Measured
+from .measure import SAMPLES, Final, Measured
 from .outcomes import Table, final_tables, outcomes
-from .plan import Comparison, Trial, folder_of, in_processes, method_configs, try_runs
+from .plan import Comparison, Trial, folder_of, method_configs, try_runs
+from .workers import in_processes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-BASE = {"prompts": 8, "group": 8, "lr": 3e-4, "lr_end": 0.1, "rank": 32, "eval_tasks": 64}
+BASE = {"method": "grpo", "prompts": 8, "group": 8, "lr": 3e-4, "lr_end": 0.1, "rank": 32, "eval_tasks": 64}
+STEPS, EVAL_EVERY = 120, 20  # of a comparison in a world, unless the command names others
+IN_WORLD = ("seed", "steps", "token_budget", "eval_every")  # what a command may change of a comparison in a world
 FILE = "start.json"  # of a policy that a seed begins with, written last: a folder that has it is whole
 GATES = {"tool": 0.06, "skill": 0.12, "valid": 0.05, "success": 0.08, "pass_at_8": 0.12}  # how far from the table
 PROBED = 8  # steps in which a method that acts is to differ
@@ -93,6 +96,20 @@ def find_case(name: str) -> Case:
 
 
 @dataclass(frozen=True)
+class SeedStart:
+    """The policy that a seed begins with in a world: what it is warmed up for, and where it is."""
+
+    case: Case
+    seed: int
+    folder: Path
+
+    @property
+    def made(self) -> bool:
+        """Whether the policy is there and whole."""
+        return (self.folder / FILE).is_file()
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """A checked diagnosis. Trials go seed by seed, so that an unfinished one has whole seeds to show."""
 
@@ -108,13 +125,14 @@ class Diagnosis:
         return self.worlds[0][1].seeds
 
     @property
-    def starts(self) -> list[tuple[Case, int, Path]]:
-        return [(case, seed, one.start(seed)) for seed in self.seeds for case, one in self.worlds]
+    def starts(self) -> list[SeedStart]:
+        return [SeedStart(case, seed, one.start(seed)) for seed in self.seeds for case, one in self.worlds]
 
     def begun(self, case: Case) -> dict[int, Measured]:
         """Return what the policies measured that runs in a world begin with, by seed, as far as they are made."""
-        files = {seed: folder / FILE for one, seed, folder in self.starts if one is case and (folder / FILE).is_file()}
-        return {seed: Measured(**json.loads(file.read_text("utf-8"))["measured"]) for seed, file in files.items()}
+        made = [start for start in self.starts if start.case is case and start.made]
+        texts = {start.seed: (start.folder / FILE).read_text("utf-8") for start in made}
+        return {seed: Measured(**json.loads(text)["measured"]) for seed, text in texts.items()}
 
     @property
     def trials(self) -> list[Trial]:
@@ -155,19 +173,62 @@ def plan(
     return diagnosis
 
 
-def make_starts(diagnosis: Diagnosis, workers: int, say: Callable[[str], object]) -> None:
+def plan_in_world(
+    methods: Sequence[str],
+    world: str,
+    seeds: int,
+    changes: Mapping[str, Any],
+    out: str,
+    resume: bool,
+    final: Final,
+    against: str,
+) -> Comparison:
+    """Return a comparison in one world, checked before the first policy is made.
+
+    `changes` may name what is in `IN_WORLD`; the world decides everything else. Raises ValueError or OSError: what is
+    wrong, its value and the fix.
+    """
+    if not methods:
+        raise ValueError("no method is named; name recipes of methods, such as: turngym compare grpo turn-floor")
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
+    if final.episodes < SAMPLES:
+        raise ValueError(f"final is {final.episodes}; a world is measured on at least {SAMPLES} episodes")
+    case = find_case(world)
+    if fixed := [name for name in changes if name not in IN_WORLD]:
+        named = f"--{fixed[0].replace('_', '-')}"
+        fix = f"leave it out, or compare elsewhere, as with --on math-python {named}"
+        raise ValueError(f"{named} is given, but the world {world} brings its own; {fix}")
+    values = {**BASE, "steps": STEPS, "eval_every": EVAL_EVERY, "env": case.env, "max_tokens": case.max_tokens}
+    base = TrainConfig().changed(**{**values, **changes})
+    base.check()
+    configs = method_configs(methods, flat(base))
+    try_runs(configs)
+    measured = replace(case.final, episodes=final.episodes)
+    folder = folder_of("compare", out, resume)
+    judged = tuple(range(base.seed, base.seed + seeds))
+    return Comparison(folder, case.name, configs, judged, final=measured, against=against)
+
+
+def starts_of(comparison: Comparison) -> list[SeedStart]:
+    """Return the policies that the seeds of a comparison in a world begin with."""
+    case = find_case(comparison.base)
+    return [SeedStart(case, seed, comparison.start(seed)) for seed in comparison.seeds]
+
+
+def make_starts(starts: Sequence[SeedStart], workers: int, say: Callable[[str], object]) -> None:
     """Make what seeds begin with, and say what each measures. Raises ValueError where one is outside its gates."""
-    starts = diagnosis.starts
-    made = [start for start in starts if (start[2] / FILE).is_file()]
-    left = [partial(_start, *start) for start in starts if start not in made]
-    for line in track(chain((_start(*start) for start in made), in_processes(left, workers)), "starts", len(starts)):
+    made = [start for start in starts if start.made]
+    left = [partial(_start, start) for start in starts if not start.made]
+    for line in track(chain(map(_start, made), in_processes(left, workers)), "starts", len(starts)):
         say(line)
 
 
-def _start(case: Case, seed: int, folder: Path) -> str:
-    found = begin(case, seed, folder)
+def _start(start: SeedStart) -> str:
+    case = start.case
+    found = begin(case, start.seed, start.folder)
     shares = (f"{name} {100 * getattr(found, name):.1f} %" for name in case.start.expects(case.world))
-    return f"{case.name}, seed {seed} begins with {', '.join(shares)}"
+    return f"{case.name}, seed {start.seed} begins with {', '.join(shares)}"
 
 
 def check_acting(diagnosis: Diagnosis, workers: int, say: Callable[[str], object]) -> None:

@@ -21,6 +21,7 @@ from ...agents.significance import CONFIDENCE, LEVEL, POWER, Estimate, mean_of
 from ...tools.files import read_text
 from ..config import revision
 from ..report.picture import draw, save
+from .effect import MethodEffect, effects
 from .measure import Measured
 from .plan import Comparison
 from .results import ACTIONS, COSTS, MethodResult, method_results, read_history
@@ -232,14 +233,44 @@ def _chance(p: float | None) -> str:
 def write_report(comparison: Comparison) -> list[Table]:
     """Write the three files from what has finished by now, and return the tables. Raises OSError or ValueError."""
     found, what, final = method_results(comparison), comparison.described(), outcomes(comparison)
+    changed = effects(comparison)
     made = tables(found, comparison.reference, len(comparison.seeds))
-    made[1:1] = final_tables(comparison, final, "Final validation", "")
+    made[1:1] = [
+        *effect_tables(changed, comparison.reference),
+        *final_tables(comparison, final, "Final validation", ""),
+    ]
     write_file(comparison.folder / NAMES[0], markdown(what, made))
     data = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **what}
     data["results"] = {name: {**one.to_json(), "final": final[name].to_json()} for name, one in found.items()}
+    for name, one in changed.items():
+        advice = one.advice(name, comparison.reference) if one.changed_nothing else ""
+        data["results"][name]["effect"] = {**one.to_json(), "advice": advice}
     write_file(comparison.folder / NAMES[1], json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    save(draw(found), comparison.folder / NAMES[2])
+    idle = {name: one.described() for name, one in changed.items() if one.changed_nothing}
+    save(draw(found, idle), comparison.folder / NAMES[2])
     return made
+
+
+def effect_tables(changed: Mapping[str, MethodEffect], reference: str, title: str = "Effect") -> list[Table]:
+    """Return the table of what methods changed beside the reference; none before a seed is finished by both."""
+    known = {name: one for name, one in changed.items() if one.first_other}
+    if not known:
+        return []
+    rows = [
+        (name, _percent(one.own_term, 0), _percent(one.own_term, -1), one.described()) for name, one in known.items()
+    ]
+    advice = [one.advice(name, reference) for name, one in known.items() if one.changed_nothing]
+    note = (
+        f"Own term: |g - g_ref| / |g|, where g is the gradient and g_ref that of the loss of {reference} on the same "
+        f"paths, in the first and the last of steps 1, 2, 4, 8, …; {NONE}: nothing was learned in them, or {reference} "
+        "needs what the method does not compute. Episodes are compared with those of the same seed, token by token."
+    )
+    header = ("method", "own term, first (%)", "own term, last (%)", f"episodes beside {reference}")
+    return [Table(f"{title}: what methods changed", header, rows, "\n\n".join([*advice, note]))]
+
+
+def _percent(own_term: Mapping[int, float], place: int) -> str:
+    return f"{100 * own_term[sorted(own_term)[place]]:.2g}" if own_term else NONE
 
 
 def tables(found: Mapping[str, MethodResult], reference: str, seeds: int) -> list[Table]:

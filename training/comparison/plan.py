@@ -4,24 +4,19 @@ Its folder holds METHOD/seed-S, which are ordinary run folders. A method is a re
 everything else comes from one base recipe.
 """
 
+from __future__ import annotations
+
 import json
-import os
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import groupby
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ...agents.journal import write_file
@@ -34,7 +29,12 @@ from .. import run
 from ..config import TrainConfig, from_mapping, launched, read_recipe, revision
 from ..methods import check_methods, foreign
 from ..run_folder import CONFIG, METRICS
+from .effect import digests, read_effect
 from .measure import SAMPLES, Final, Measured
+from .workers import in_processes
+
+if TYPE_CHECKING:
+    from ..loop import Loop
 
 # What a method may set.
 OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha", "targets")
@@ -51,10 +51,11 @@ class Trial:
     method: str
     config: TrainConfig
     final: Final = Final()
+    reference: TrainConfig | None = None  # of the method that it is compared with; None of that method itself
+    where: str = ""  # the world, if there are several
 
     def __str__(self) -> str:
-        world = f"{self.folder.parent.parent.name}, " if self.final.world else ""
-        return f"{world}{self.method}, seed {self.config.seed}"
+        return f"{self.where}{', ' if self.where else ''}{self.method}, seed {self.config.seed}"
 
     @property
     def folder(self) -> Path:
@@ -95,7 +96,8 @@ class Trial:
         config, final, began = self.config, self.final, time.process_time()
         if not (self.begun and run.finished(config)):
             with closing(run.prepare(replace(config, resume=self.begun))) as prepared:
-                yield from run.execute(prepared)
+                yield from run.execute(prepared, partial(self._watch_own_term, prepared))
+        self._write_episodes()
         if not final.episodes:
             return
         options = {"split": "test"} if final.world else {**run.task_options(config), "split": "valid"}
@@ -107,8 +109,28 @@ class Trial:
         if final.world:
             found["curve"] = final.curve(self.folder)
         write_file(self.folder / final.file, json.dumps(found) + "\n")
-        if final.world:
-            shutil.rmtree(self.folder / "trees", ignore_errors=True)  # 15 MB or more
+        self.remove_journals_of_a_world()
+
+    def _watch_own_term(self, prepared: run.PreparedRun, loop: Loop) -> None:
+        """Have the run measure the share of its own term in the gradient, if there is a reference to differ from."""
+        from .own_term import OwnTerm
+
+        if self.reference is None:
+            return
+        own_term = OwnTerm(loop, run.control_of(self.reference, prepared.chat))
+        if own_term.measurable:
+            loop.before_update = own_term.before_update
+
+    def _write_episodes(self) -> None:
+        """Write down which episodes the run saw, so that two runs can be compared without their journals."""
+        effect = read_effect(self.folder)
+        if not effect.episodes:
+            replace(effect, episodes=digests(self.folder)).write(self.folder)
+
+    def remove_journals_of_a_world(self) -> None:
+        """Remove the journals of a run in a world once it is measured, as they have 15 MB or more."""
+        if self.final.world and (self.folder / self.final.file).is_file():
+            shutil.rmtree(self.folder / "trees", ignore_errors=True)
 
     def result(self) -> dict[str, Any]:
         """Return what was measured: `sampled`, `greedy`, `seconds`, and of a world `curve`, step by step."""
@@ -128,6 +150,7 @@ class Comparison:
     against: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)  # of the recipe
     tried: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method: what its tuning found
+    measures_effect: bool = True  # whether runs measure how much their methods add to the reference's gradient
 
     def __post_init__(self) -> None:
         """Raise ValueError where the reference does not take part."""
@@ -141,12 +164,14 @@ class Comparison:
     @property
     def trials(self) -> list[Trial]:
         """Return the trials in the order in which they are made."""
-        return [
-            Trial(method, config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"), **own), self.final)
-            for seed in self.seeds
-            for own in [{"policy": str(self.start(seed))} if self.final.world else {}]
-            for method, config in self.methods.items()
-        ]
+        return [self._trial(method, config, seed) for seed in self.seeds for method, config in self.methods.items()]
+
+    def _trial(self, method: str, config: TrainConfig, seed: int) -> Trial:
+        policy = {"policy": str(self.start(seed))} if self.final.world else {}
+        own = config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"), **policy)
+        reference = self.methods[self.reference] if self.measures_effect and method != self.reference else None
+        where = self.base if self.final.world and self.folder.name == self.base else ""  # one of several worlds
+        return Trial(method, own, self.final, reference, where)
 
     def start(self, seed: int) -> Path:
         """Return the folder of the policy that a seed begins with in a world."""
@@ -163,6 +188,8 @@ class Comparison:
         first = next(iter(configs.values()))
         own = [*OWN, *(key for key in first if key not in (*OWN, "seed", "out", "resume"))]
         own = [key for key in own if key == "method" or any(config[key] != first[key] for config in configs.values())]
+        if self.final.world:  # each seed begins with a policy of its own
+            first["policy"] = f"{self.start(self.seeds[0]).parent}/seed-SEED"
         return {
             "on": self.base,
             "seeds": list(self.seeds),
@@ -238,6 +265,12 @@ def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
                 raise ValueError(f"{name}: {error}") from error
 
 
+def methods_of(recipes_of_methods: Sequence[str]) -> list[str]:
+    """Return the `method` that each name or recipe of a method stands for. Raises ValueError or OSError."""
+    configs = method_configs(recipes_of_methods, flat(TrainConfig()))
+    return [config.method for config in configs.values()]
+
+
 def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
     """Return the config of each method by its name. Raises ValueError or OSError where its recipe cannot be one."""
     configs: dict[str, TrainConfig] = {}
@@ -274,31 +307,40 @@ def folder_of(what: str, out: str, resume: bool) -> Path:
     return Path(out) if out else run.free_folder(what, os.path.lexists)
 
 
-T = TypeVar("T")
-TICK = 2.0  # seconds between looks at how far the runs are
-
-
 def carry_out(
     trials: Sequence[Trial],
     workers: int,
     say: Callable[[str], object],
     report: Callable[[], object] = lambda: None,
     make: Callable[[Trial], str] | None = None,
+    watch: Callable[[], object] = lambda: None,
 ) -> None:
-    """Make the trials that are not finished, with `train` or as `make` does, say how each ended, and `report` then."""
+    """Make the trials that are not finished, with `train` or as `make` does, say how each ended, and `report` then.
+
+    `watch` is called every few seconds meanwhile.
+    """
+    for trial in trials:
+        trial.remove_journals_of_a_world()
     left = [trial for trial in trials if not trial.finished]
+    tasks = [partial(make or train, trial) for trial in left]
+
+    def look() -> None:
+        work.reach(sum(trial.steps for trial in left))
+        watch()
+
+    def died(index: int, why: str) -> None:
+        say(f"{left[index]}, step {left[index].steps}: {why}")
+
+    def given_up(index: int, why: str) -> str:
+        return f"{left[index]} failed at step {left[index].steps}: {why}"
+
     with Work("all steps", sum(trial.config.schedule.steps for trial in left)) as work:
-
-        def look() -> None:
-            work.reach(sum(trial.steps for trial in left))
-
         look()
-        # Each seed in new processes: the memory of one grows by some 100 MB with every run.
-        for seed, group in groupby(left, lambda trial: trial.config.seed):
-            work.text = f"seed {seed}"
-            for line in in_processes([partial(make or train, trial) for trial in group], workers, look):
-                say(line)
-                report()
+        # A process for each run: the memory of one that makes several grows by some 100 MB with every run.
+        for done, line in enumerate(in_processes(tasks, workers, look, died, given_up), start=1):
+            work.text = f"{done} of {len(left)} runs"
+            say(line)
+            report()
 
 
 def train(trial: Trial) -> str:
@@ -316,39 +358,3 @@ def train(trial: Trial) -> str:
     found = Measured(**result["sampled"])
     how = "solved" if trial.final.solved(found) else "not solved"
     return f"{trial}: {100 * found.success:.1f} %, {how}; {result['seconds']:.0f} s"
-
-
-def in_processes(
-    tasks: Sequence[Callable[[], T]], workers: int, look: Callable[[], object] = lambda: None
-) -> Iterator[T]:
-    """Do tasks in processes that end with this one, killed or not; yield results as they come, and `look` at times."""
-    if not tasks:
-        return
-    context = get_context("spawn")  # torch's threads do not survive a fork
-    watched, held = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), context, _enter, (watched,))
-    try:
-        left = {pool.submit(task) for task in tasks}
-        while left:
-            ended, left = wait(left, TICK, "FIRST_COMPLETED")
-            look()
-            yield from [future.result() for future in ended]
-        pool.shutdown()
-    finally:
-        held.close()
-        pool.shutdown(cancel_futures=True)
-
-
-def _enter(watched: Connection) -> None:
-    """Make this process one that works for another: it ends when the other does, and shows nothing."""
-    from transformers.utils.logging import disable_progress_bar
-
-    def follow() -> None:
-        try:
-            watched.recv()
-        except (EOFError, OSError):
-            os._exit(1)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process is told, too
-    threading.Thread(target=follow, daemon=True).start()
-    disable_progress_bar()

@@ -156,6 +156,20 @@ COMPARING = frozenset(_COMPARING.split())  # paths of a group
 METHOD_RECIPES = {row.name: row.recipe for row in ROWS if row.recipe}
 
 
+BASELINES = frozenset(
+    [
+        *("dler", "dr-grpo", "dynamic-sampling", "gigpo", "grpo", "gspo", "kl"),
+        *("mt-grpo", "ppo", "reinforce", "reinforce-pp", "rloo", "tis"),
+    ]
+)
+"""Methods that look at no entropy, neither to act on it nor to explain what they do."""
+
+
+def controls_entropy(text: str) -> bool:
+    """Return whether a text names a method of which control of entropy is the point; one of others counts as one."""
+    return any(name not in BASELINES for name, _ in _split(text))
+
+
 def others() -> list[Plugin]:
     """Return the methods that installed packages declare; nothing is imported."""
     return [one for one in declared(GROUP) if one.name not in METHODS]

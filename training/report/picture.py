@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,7 +78,8 @@ def save(figure: Figure, path: Path) -> None:
     write_file(path, [drawn.getvalue()], synced=False)
 
 
-def draw(found: Mapping[str, MethodResult]) -> Figure:
+def draw(found: Mapping[str, MethodResult], idle: Mapping[str, str] = MappingProxyType({})) -> Figure:
+    """Return held-out success and entropy by turn of each method; `idle` says of some that they changed nothing."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -88,6 +90,7 @@ def draw(found: Mapping[str, MethodResult]) -> Figure:
     for place, (method, one) in enumerate(found.items()):
         series = successes(one.histories.values())
         end = f"{100 * series[-1][2]:.1f} % ({_seeds(one)})" if series else "no seed has finished"
+        end += f", {idle[method]}" if method in idle else ""
         _line(success, series, f"C{place % 10}", f"{method}: {end}", DASHES[place % len(DASHES)])
     success.set(ylim=(0, 1.02), xlabel="tokens drawn in training", ylabel="held-out success")
     success.set_title("Held-out success: mean over seeds, band from the lowest to the highest", fontsize=11)

@@ -215,8 +215,9 @@ function comparison(head) {
   const results = head.comparison.results;
   if (!results || typeof results !== "object") return null;
   const said = (one, percent) => (one ? `${num(one.value, percent)}${finite(one.half) ? ` ± ${num(one.half, percent)}` : ""}` : "–");
-  const rows = Object.entries(results).map(([name, one]) => [name, one.finished?.length, said(one.before?.over_seeds, true), said(one.after?.over_seeds, true), said(one.ahead_of_reference, true), said(one.spent?.tokens), said(one.spent?.seconds)]);
-  return section("comparison", "Comparison", `Means over seeds ± half of the 95 % t-interval; ahead of ${head.comparison.reference} on the same seeds.`, table(["method", "seeds", "before", "after", "ahead", "tokens", "seconds"], rows));
+  const rows = Object.entries(results).map(([name, one]) => [name, one.finished?.length, said(one.before?.over_seeds, true), said(one.after?.over_seeds, true), said(one.ahead_of_reference, true), said(one.spent?.tokens), said(one.spent?.seconds), name === head.comparison.reference ? "" : one.effect?.said || "–"]);
+  const advice = Object.values(results).filter((one) => one.effect?.advice).map((one) => el("p", { class: "alarm", text: one.effect.advice }));
+  return section("comparison", "Comparison", `Means over seeds ± half of the 95 % t-interval; ahead of ${head.comparison.reference} on the same seeds.`, table(["method", "seeds", "before", "after", "ahead", "tokens", "seconds", `episodes beside ${head.comparison.reference}`], rows), ...advice);
 }
 
 // --- the whole
