@@ -6,10 +6,10 @@ its journal, as soon as that is written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean
 
 from ...agents.journal import read_trees
@@ -29,7 +29,7 @@ WIDTH = 24  # bars of a curve
 
 def plan(seed: int, out: str, resume: bool) -> Comparison:
     """Return what the demo compares. Raises ValueError or OSError: what is wrong, its value and the fix."""
-    folder = out or str(free_folder("demo", Path.exists))
+    folder = out or str(free_folder("demo", os.path.lexists))
     changes = {"seed": seed}
     return diagnosis.plan_in_world(METHODS, WORLD, 1, changes, folder, resume, Final(episodes=EPISODES), METHODS[0])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ...agents.journal import write_file
+from ...tools.files import open_plain, read_text, write_file
 
 if TYPE_CHECKING:
     from .plan import Comparison
@@ -47,12 +47,12 @@ class Effect:
 def read_effect(folder: Path) -> Effect:
     """Return what a run wrote down; nothing of a run that has not. Raises OSError or ValueError if it is unreadable."""
     path = folder / EFFECT
-    if not path.is_file():
-        return Effect()
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(read_text(path))
         own_term = {int(step): float(share) for step, share in data["own_term"].items()}
         episodes = {int(step): str(digest) for step, digest in data["episodes"].items()}
+    except FileNotFoundError:
+        return Effect()
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} is not what a comparison wrote ({error!r}); remove it") from error
     return Effect(own_term, episodes)
@@ -63,8 +63,9 @@ def digests(folder: Path) -> dict[int, str]:
     found = dict[int, str]()
     for path in sorted((folder / "trees").glob("step-*.jsonl")):
         digest = blake2b(digest_size=8)
-        for tokens in _TOKENS.findall(path.read_bytes()):
-            digest.update(tokens)
+        with open_plain(path) as journal:
+            for tokens in _TOKENS.findall(journal.read()):
+                digest.update(tokens)
         found[int(path.stem.removeprefix("step-"))] = digest.hexdigest()
     return found
 

@@ -7,6 +7,7 @@ everything else comes from one base recipe.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence

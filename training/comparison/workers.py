@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -150,7 +151,7 @@ def _sendable(error: Exception) -> Exception:
     """Return an error with its traceback in this process as a note; one that cannot be pickled as a RuntimeError."""
     text = traceback.format_exc()
     try:
-        _CONTEXT.reducer.ForkingPickler.loads(_CONTEXT.reducer.ForkingPickler.dumps(error))
+        ForkingPickler.loads(ForkingPickler.dumps(error))
     except Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(text)
