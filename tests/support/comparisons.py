@@ -1,0 +1,89 @@
+"""Comparisons in a process of their own, whose workers are killed while they run."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SMALL = """
+env = "turngym/Math-v0"
+difficulty = [1]
+steps = 4
+prompts = 2
+group = 2
+max_tokens = 12
+eval_every = 2
+eval_tasks = 3
+seed = 5
+"""
+TIMES = ("seconds", "seconds_rollout", "minutes")
+
+
+def begin_comparison(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a comparison of two methods and two seeds, two runs at a time, that writes into `folder`."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    recipe = folder.parent / "small.toml"
+    recipe.write_text(SMALL)
+    command = [sys.executable, "-m", "turngym", "compare", "grpo", "entropy-bonus", "--on", str(recipe)]
+    command += ["--seeds", "2", "--final", "8", "--workers", "2", "--out", str(folder)]
+    with (folder.parent / "log.txt").open("wb") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """Return the processes that make runs for a comparison."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (entry / "cmdline").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if parent == process.pid and b"spawn_main" in command:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def kill_a_worker(process: subprocess.Popen[bytes], folder: Path, rng: random.Random) -> str:
+    """Kill one of the workers at a random instant of its run; return how far that was, for a failure's message."""
+    step = rng.randrange(4)
+    while process.poll() is None:
+        lines = [path.read_bytes().count(b"\n") for path in folder.glob("*/seed-*/metrics.jsonl")]
+        if any(count > step for count in lines):
+            break
+        time.sleep(0.02)
+    time.sleep(rng.random() * 0.6)
+    for worker in rng.sample(found := workers_of(process), len(found))[:1]:
+        os.kill(worker, signal.SIGKILL)
+        return f"worker {worker} after step {step}"
+    return "nobody: they had ended"
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Return what a comparison wrote, file by file, without times and without what only names the time."""
+    return {
+        str(path.relative_to(folder)): _content(path, str(folder.parent))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix not in (".png", ".html", ".md", ".npz")
+    }
+
+
+def _content(path: Path, place: str) -> Any:
+    if path.suffix == ".json":
+        return _timeless(json.loads(path.read_text("utf-8").replace(place, "PLACE")))
+    if path.name == "metrics.jsonl":
+        return [_timeless(json.loads(line)) for line in path.read_text("utf-8").splitlines()]
+    if path.name == "config.toml":
+        return path.read_text("utf-8").replace(place, "PLACE")
+    return path.read_bytes()
+
+
+def _timeless(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _timeless(value) for key, value in data.items() if key not in TIMES}
+    return [_timeless(value) for value in data] if isinstance(data, list) else data
