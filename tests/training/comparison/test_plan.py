@@ -41,7 +41,7 @@ def turngym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     """Run a command line in a folder that holds the recipe `small.toml`: exit status, standard output and error."""
     monkeypatch.setattr(terminal.console, "width", 160)
     monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
-    monkeypatch.setattr(report, "draw", lambda found: None)
+    monkeypatch.setattr(report, "draw", lambda found, idle: None)
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(SMALL)
 
