@@ -12,7 +12,12 @@ REASONS: Mapping[str, tuple[str, ...]] = {  # keys are those of `equivalence.key
         "5d140715",
         "dfef88c6",
     ),
-    "the gold is prose around an answer; a gold must be the answer itself": ("6d55cb3d", "94f3bab7", "55156447", "a40955b8"),
+    "the gold is prose around an answer; a gold must be the answer itself": (
+        "6d55cb3d",
+        "94f3bab7",
+        "55156447",
+        "a40955b8",
+    ),
     "the row sets a tolerance; numbers are compared exactly": ("2b8aa1ad", "be6f56f6", "c7e87f14"),
     "a chain of relations is refused if the gold is one value, even if its ends agree": (
         "30c7322f",
