@@ -27,7 +27,7 @@ _LAST = re.compile(
 )
 # A sentence that gives the answer, from its first word on, or a line that begins with ####.
 _STATED = re.compile(
-    r"(?:^|(?<=[.!?:])[ \t])[ \t>*_-]*+"
+    r"(?:^|(?<=[.!?])[ \t])[ \t>*_-]*+"
     r"(?:(?:so|thus|hence|therefore|then|finally|and|but|no|wait|actually|oh|hmm|sorry)\b,?[ \t]++){0,2}"
     r"(?:(?:the|my|our)[ \t]++)?(?:(?:final|correct|right)[ \t]++)?answer"
     r"(?:[ \t]++to[ \t]++(?:the|this)[ \t]++(?:problem|question))?"
@@ -100,6 +100,8 @@ def stated_answer(reply: str, words: int) -> str | None:
     reply = reply[-_MAX_TAIL:]
     for found in reversed(list(_STATED.finditer(reply))):
         said = (found["marked"] or found["said"] or "").strip(_DRESS)
+        if (inner := _STATED.match(said)) is not None:  # "Final Answer: The final answer is 5."
+            said = (inner["said"] or "").strip(_DRESS)
         end = _SENTENCE.search(said)
         asked = end is not None and end[0] == "?"
         return None if asked else said[: end.start() if end else None].strip(_DRESS) or None

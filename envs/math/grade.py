@@ -260,8 +260,6 @@ def _exact(gold: str, answer: str) -> tuple[float, str, str | None] | None:
         return _number(known[0], gold, answer)
     read = readings(_worked_signs(answer))
     if not read:
-        if _SET_ALGEBRA.fullmatch(answer):
-            return None
         return 0.0, "failed", refusal(gold, answer) or _ELEMENT_NOT_READ
     verdicts = {same_value(one, other) for one in known for other in read}
     if True in verdicts:
@@ -281,11 +279,6 @@ def _number(known: Number, gold: str, answer: str) -> tuple[float, str, str | No
     return float(same_number(known, given)), "numeric", None
 
 
-# What says a set of numbers in another way: `\mathbb{R} \setminus \{2\}`, with plain numbers alone.
-_END = r"(?<=[,(\[{]) ?[+-]? ?(?:\d+(?:\.\d+)?(?:/\d+)?|\\frac\{\d+\}\{\d+\}|\\infty) ?(?=[,)\]\\])"
-_SET_ALGEBRA = re.compile(
-    rf"(?:{_END}|\\mathbb ?\{{ ?R ?\}}|\\(?:setminus|backslash|cup|cap|emptyset)(?![A-Za-z])|\\[{{}}]|[()\[\], ])+"
-)
 _SIGNED = re.compile(r"(?P<before>(?:.*, ?)?)(?:\\pm|\\mp) ?(?P<value>[^,]+)(?P<behind>(?:,.*)?)", re.DOTALL)
 
 

@@ -31,6 +31,9 @@ _MATRIX = re.compile(
     re.DOTALL,
 )
 _BRACKETED_MATRIX = re.compile(r"[(\[] ?(\\begin.*\\end ?\{[^{}]*\}) ?[)\]]", re.DOTALL)
+_FACTORED = re.compile(
+    r"(?P<factor>-? ?(?:\\frac ?\{[^{}]*\} ?\{[^{}]*\}|\d+/\d+)) ?(?P<matrix>\\begin.*\\end ?\{[^{}]*\})", re.DOTALL
+)
 _ROW = re.compile(r"\\\\(?: ?\[[^\[\]]*\])?")
 _KINDS = {("(", ")"): "()", ("(", "]"): "(]", ("[", ")"): "[)", ("[", "]"): "[]", ("\\{", "\\}"): "{}"} | {
     ("\\langle", "\\rangle"): "()",
@@ -68,9 +71,28 @@ def read_value(text: str, depth: int = 0) -> Value | None:
         return number
     if infinite := _INFINITY.fullmatch(text.rstrip(" .")):
         return infinite[1] or "+"
-    if depth > _MAX_DEPTH or (parts := take_apart(text)) is None:
+    if depth > _MAX_DEPTH:
         return None
-    return read_parts(parts, depth)
+    if factored := _FACTORED.fullmatch(text):
+        return _multiplied(read_tidy_number(factored["factor"]), read_value(factored["matrix"], depth + 1))
+    parts = take_apart(text)
+    return None if parts is None else read_parts(parts, depth)
+
+
+def _multiplied(factor: Number | None, matrix: Value | None) -> Collection | None:
+    """Return a matrix with a fraction in front of it, as inverse matrices are written; None for other products.
+
+    Where the result is a matrix of whole numbers the product is arithmetic that is not worked out.
+    """
+    if factor is None or not isinstance(matrix, Collection) or matrix.kind != "matrix":
+        return None
+    rows = []
+    for row in matrix.elements:
+        numbers = [cell for cell in row.elements if isinstance(cell, Number)] if isinstance(row, Collection) else []
+        rows.append(Collection("row", tuple(cell._replace(value=cell.value * factor.value) for cell in numbers)))
+    cells = [cell for row in rows for cell in row.elements if isinstance(cell, Number)]
+    is_whole = all(cell.value.denominator == 1 for cell in cells)
+    return None if is_whole else Collection("matrix", tuple(rows))
 
 
 def read_parts(parts: Parts, depth: int = 0) -> Collection | None:

@@ -27,7 +27,7 @@ def test_texts_and_numbers_are_taken_as_written(value, text):
     assert as_text(value) == text
 
 
-@pytest.mark.parametrize("value", ["", " \n", None, True, ["1"], {"a": 1}])
+@pytest.mark.parametrize("value", ["", " \n", None, True, ["1"], {"a": 1}, float("nan"), float("inf")])
 def test_anything_else_is_no_text(value):
     for make in (as_text, final_answer):
         with pytest.raises(ValueError, match=r"^it needs text$"):
@@ -38,6 +38,23 @@ def test_the_answer_of_a_rationale_stands_behind_its_last_hashes():
     assert final_answer("3 * 4 = 12 #### 12\n#### 1,234 ") == "1234"
     assert final_answer(" 1,234 ") == "1,234"
     assert final_answer(12) == "12"
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        *(
+            ("#### (1,2)", "(1,2)"),
+            ("#### 3, 5", "3, 5"),
+            (r"#### \{1,2,3\}", r"\{1,2,3\}"),
+            ("#### [10,200]", "[10,200]"),
+        ),
+        *(("#### 1,234,567", "1234567"), ("#### -1,234.50", "-1234.50"), (r"#### \$1,200", r"\$1200")),
+        *(("#### 1,234 apples", "1234 apples"), ("#### 1,234, 5,678", "1,234, 5,678"), ("#### (1,234)", "(1,234)")),
+    ],
+)
+def test_a_comma_is_taken_out_of_a_number_alone(answer, gold):
+    assert final_answer(f"They are these.\n{answer}") == gold
 
 
 def test_the_first_shape_that_fits_is_used():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.envs.math.extract import extract_answer, last_answer
+from turngym.envs.math.extract import extract_answer, last_answer, lenient_answer
 from turngym.tools.thoughts import without_thoughts
 
 
@@ -114,7 +114,11 @@ def test_hostile_text_takes_linear_time():
 
 @given(st.text(alphabet="\\{}boxedf 12</think>", max_size=60), st.from_regex(r"\A[0-9a-z+]{1,9}\Z"))
 def test_a_box_at_the_end_is_found_behind_any_text(noise, content):
-    if re.search(r"\\(boxed|fbox)\s*\{", noise) or "<think>" in noise.rpartition("</think>")[2] or noise.endswith("\\"):
+    if (
+        re.search(r"\\(boxed|fbox)\s*[{\d]", noise)
+        or "<think>" in noise.rpartition("</think>")[2]
+        or noise.endswith("\\")
+    ):
         return
     assert extract_answer(f"{noise} \\boxed{{{content}}}") == content
 
@@ -132,3 +136,46 @@ def test_a_box_at_the_end_is_found_behind_any_text(noise, content):
 )
 def test_what_is_said_behind_the_reasoning(text, said):
     assert without_thoughts(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        *((r"Hence \boxed 8", "8"), (r"Hence $\boxed 8$.", "8"), (r"Hence $\boxed8$.", "8"), (r"\boxed -12.", "-12")),
+        *(
+            (r"\boxed 1,234, as asked", "1,234"),
+            (r"so \boxed C.", "C"),
+            (r"\fbox 3/4", "3/4"),
+            (r"\boxed{7} \\ \boxed 8", "8"),
+        ),
+        *(
+            (r"\boxed 7, no: \boxed{8}", "8"),
+            (r"\boxed{7} stands in the \boxed of it", "7"),
+            (r"\boxed{\boxed 8}", r"\boxed 8"),
+        ),
+    ],
+)
+def test_a_box_may_hold_a_number_or_a_capital_without_braces(text, answer):
+    assert extract_answer(text) == answer
+    assert lenient_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        *(("<answer>5</answer>", "5"), ("<answer>\n5\n</answer>", "5"), ("<answer>4</answer> <answer>5</answer>", "5")),
+        *(
+            ("The answer is 4. <answer>5</answer>", "5"),
+            (r"<answer>4</answer> \boxed{5}", "5"),
+            ("<answer></answer>", None),
+        ),
+        ("Final Answer: The final answer is $5$. I hope it is correct.", "$5$"),
+        *(("The answer is 5. Wait, the answer is 6.", "6"), ("The answer to the problem is 5.", "5")),
+        *(
+            ("The answer is 5. But actually, the correct answer is 6.", "6"),
+            (r"Thus the answer is \[ 42 \]", r"\[ 42 \]"),
+        ),
+    ],
+)
+def test_an_answer_is_also_read_from_a_tag_or_a_sentence_behind_another(text, answer):
+    assert lenient_answer(text) == answer

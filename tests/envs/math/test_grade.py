@@ -300,6 +300,11 @@ def test_enormous_answers_are_refused_unread():
             ("  ", "is empty"),
             ("$$", "is empty"),
             ("???", "has no letter or digit"),
+            (r"\text{}", "has no letter or digit"),
+            (r"$\mathrm{ }$", "has no letter or digit"),
+            (r"\left(\right)", "has no letter or digit"),
+            ("\u200b", "is empty"),
+            (r"Thus, $x=4$. The answer is $\boxed{4}$.", "is a whole solution: give what is in its box alone"),
             ("1/0", "divides by zero"),
         ),
         *(
@@ -313,6 +318,13 @@ def test_enormous_answers_are_refused_unread():
 def test_a_gold_without_a_value_is_refused(gold, complaint):
     with pytest.raises(ValueError, match=complaint):
         GRADER.check_gold(gold)
+
+
+@pytest.mark.parametrize(
+    "gold", [r"\emptyset", r"\{\}", r"\infty", "∞", r"\boxed{4}", "∅", r"\mathbb{R}", r"\pi", "(1, 2)"]
+)
+def test_a_gold_that_is_a_value_is_not_refused(gold):
+    GRADER.check_gold(gold)
 
 
 def test_a_deadline_of_no_time_is_refused():
