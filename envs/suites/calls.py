@@ -123,6 +123,27 @@ def _number(value: Any) -> int | float | complex:
     return value
 
 
+def computed(expression: str) -> int | float | complex:
+    """Return what an expression of numbers and operators is, as Python computes it; nothing else is carried out.
+
+    Raises SyntaxError, ValueError, ArithmeticError or RecursionError where it is none, or is too large.
+    """
+    return _number(_arithmetic(ast.parse(expression.lstrip(" \t"), "<string>", "eval").body))
+
+
+def _arithmetic(node: ast.expr) -> Any:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return _power(_number(_arithmetic(node.left)), _number(_arithmetic(node.right)))
+    return _value(node, _arithmetic)
+
+
+def _power(base: int | float | complex, exponent: int | float | complex) -> int | float | complex:
+    if isinstance(base, int) and isinstance(exponent, int) and _digits(base) * abs(exponent) > DIGITS:
+        raise ValueError("the power is too large")
+    result: int | float | complex = base**exponent
+    return result
+
+
 def _digits(value: int) -> int:
     return value.bit_length() * 3 // 10
 

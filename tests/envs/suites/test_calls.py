@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from turngym.envs.suites import calls
-from turngym.envs.suites.calls import Conversation, described, judge, read, run
+from turngym.envs.suites.calls import Conversation, computed, described, judge, read, run
 
 
 class Box:
@@ -249,3 +249,35 @@ def test_a_single_reply_that_cannot_be_judged_is_wrong(value, monkeypatch):
     checker = type("Checker", (), {"ast_checker": check, "Language": type("Language", (), {"PYTHON": "python"})})
     monkeypatch.setattr(calls, "_checker", lambda: checker)
     assert judge("simple_python", [], [], f"[f(a={value})]").startswith("ast_")
+
+
+@pytest.mark.parametrize(
+    "text", ["2 + 2", " (1.5*3 - .25)/7", "-3**2 + 2**-1", "7//2", "10**300 * 1.5", "1.1*1.15", "--+-5"]
+)
+def test_an_expression_is_what_python_computes(text):
+    assert computed(text) == eval(text.strip())  # noqa: S307 - the numbers above
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "9**9**9**9",
+            "((9**999)**999)**999",
+            "2**-9**9**9",
+            "1/0",
+            "0**-1",
+            "",
+            "(",
+            "1 2",
+            "(1)(2)",
+            "...",
+            "1.0**9**9**9",
+        ),
+        *("open('x')", "x", "'a'", "[1]", "().__class__", "f'{1}'", "9" * 5000, "(" * 500, "-" * 90_000 + "1", "\0"),
+    ],
+    ids=range(21),
+)
+def test_anything_else_is_refused_at_once(text):
+    with pytest.raises((SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError, MemoryError)):
+        computed(text)

@@ -1,10 +1,11 @@
 """`Tau2-v0`: bad options, and the user, a scripted endpoint; verdicts are counted by `make test-suites`."""
 
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.util import find_spec
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -96,3 +97,14 @@ def test_gold_earns_the_reward():
     for action in env.gold():
         env.step(action)
     assert sum(env.turn_rewards) == 1 and not env.live
+
+
+def test_what_a_tool_of_the_package_would_evaluate_is_computed(monkeypatch):
+    module = ModuleType("tau2.domains.shop.tools")
+    exec("def calculate(expression): return str(float(eval(expression, {}, {})))", vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    tau2._keep_from_evaluating()
+    assert module.calculate("2 + 2*3") == "8.0"
+    for text in ("9**9**9**9", "__import__('os').getpid()", "[1][0]"):
+        with pytest.raises(ValueError, match=r"too large|is neither data nor a call|no number"):
+            module.calculate(text)
