@@ -78,7 +78,7 @@ _ENTERING = _TABLES["entering"]  # needed on the way in; the second filter refus
 _ABOUT_PROCESSES = _TABLES["about_processes"]  # name a process by their first argument
 _PRIORITIES = _TABLES["priorities"]  # by the second, where the first is 0
 _ATTRIBUTES = _TABLES["attributes"]  # fail as on a file system without extended ones, as those who copy files expect
-_PAGES = _TABLES["pages"]  # hand pages of files to sockets and pipes, where nothing counts them
+PAGES = _TABLES["pages"]  # hand pages of files to sockets and pipes, where nothing counts them
 _JUDGED = _TABLES["judged"]
 CALLS = {name: numbers for table in _TABLES.values() for name, numbers in table.items()}
 NEWEST = 469  # the newest call that is known here: file_setattr, of Linux 6.17
@@ -103,7 +103,7 @@ def build_filter(level: str) -> bytes:
     rules: _Rules = {name: [_answer(_ALLOW)] for name in reached(level) | _ENTERING.keys()}
     rules |= {name: [_answer(_ERRNO | errno.EOPNOTSUPP)] for name in _ATTRIBUTES}
     # As on files that do not support it: `shutil`, `socket.sendfile` and the like then read and write.
-    rules |= {name: [_answer(_INVALID)] for name in _PAGES}
+    rules |= {name: [_answer(_INVALID)] for name in PAGES}
     # Its flags lie in memory, where a filter cannot look; the C library falls back to clone.
     rules["clone3"] = [_answer(_ABSENT)]
     # Threads share their open files, and processes do not: else files and locks would hide from who counts them.

@@ -1,11 +1,13 @@
 """Without namespaces: nothing outlives a server, whoever is killed, and files that a session leaves are limited."""
 
+import contextlib
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,12 @@ def started():
         process.communicate()
 
 
+def _send(number: int, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
+            os.kill(pid, number)
+
+
 @WITHOUT
 @pytest.mark.parametrize("killed", ["server", "parent and server", "all that have children", "the whole tree"])
 def test_nothing_outlives_a_server_that_is_killed(level: str, killed: str, started, descendants, until):
@@ -82,10 +90,8 @@ def test_nothing_outlives_a_server_that_is_killed(level: str, killed: str, start
     tree = descendants(pid)
     assert len(tree) > 6 and len(tree & set(_marked(folder))) > 6
     also = {"all that have children": {one for one in tree if descendants(one)}, "the whole tree": tree}
-    for one in also.get(killed, set()):
-        os.kill(one, signal.SIGSTOP)  # so that none cleans up after another
-    for one in [*([parent.pid] if killed != "server" else []), pid, *also.get(killed, ())]:
-        os.kill(one, signal.SIGKILL)
+    _send(signal.SIGSTOP, also.get(killed, set()))  # so that none cleans up after another
+    _send(signal.SIGKILL, [*([parent.pid] if killed != "server" else []), pid, *also.get(killed, ())])
     assert until(lambda: not _marked(folder))
     assert until(lambda: not Path(folder).exists())
 
@@ -113,10 +119,8 @@ def test_what_a_server_and_its_guard_left_behind_the_next_one_removes(level: str
     parent, pid, folder = started(level)
     tree = linux.process_tree([pid])
     (watcher,) = set(_marked(folder)) - set(tree)
-    for one in (watcher, *tree):
-        os.kill(one, signal.SIGSTOP)
-    for one in (watcher, parent.pid, *{_parent(one) for one in tree if one != pid}):
-        os.kill(one, signal.SIGKILL)
+    _send(signal.SIGSTOP, [watcher, *tree])
+    _send(signal.SIGKILL, [watcher, parent.pid, *{_parent(one) for one in tree if one != pid}])
     parent.wait()
     assert _marked(folder) and Path(folder).is_dir()
     other, _, elsewhere = started(level)
@@ -194,6 +198,7 @@ for number in range(10**6):
 }
 
 
+@pytest.mark.slow
 @WITHOUT
 @pytest.mark.parametrize("make", FILES.values(), ids=FILES)
 def test_files_of_a_session_are_limited_and_removed_aside(level: str, make: str, run, ok, until):
