@@ -22,9 +22,9 @@ from .training.comparison.command import Claims, Compare, Demo, Diagnose
 from .training.export import Export
 
 COMMANDS: dict[str, Any] = {
-    "demo": Demo,
     "train": Train,
     "compare": Compare,
+    "demo": Demo,
     "eval": Evaluate,
     "diagnose": Diagnose,
     "play": Play,

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from turngym import __main__ as cli
-from turngym.agents.scores import Episode, summarize
+from turngym.agents.scores import Episode, ForeignCalls, summarize
 from turngym.agents.settings import flat
 from turngym.agents.trajectory import Leaf, Turn
 from turngym.envs import Outcome
@@ -210,6 +210,7 @@ def test_an_evaluation_has_the_keys_that_are_named(tmp_path, monkeypatch, capsys
     found = json.loads(Path("e/eval.json").read_text())
     searched = Episode(0, Outcome.DONE, "answered", 1.0, 1, True, {"f1": 1.0}, rewards={"a": 1.0}, weights={"a": 1.0})
     report = replace(summarize([searched]), usage={"model": ""}, not_played=1, failure="a timeout")
+    report = replace(report, foreign_calls={"kimi": ForeignCalls(1, "name the format")})
     assert found.keys() | report.to_json().keys() == set(names(FILES["eval.json: key"]))
     assert "search" not in found and "usage" not in found
 

@@ -43,7 +43,7 @@ from .numbers import (
     written_quotient,
 )
 from .signs import has_other_operators, plain_operators
-from .values import Parts, Value, order, read_value, readings, same_value, take_apart
+from .values import Value, WrittenParts, order, read_value, readings, same_value, take_apart
 
 MAX_ANSWER = 5000
 
@@ -327,16 +327,16 @@ def _read(text: str) -> Value | None:
         return None
 
 
-def _cells(parts: Parts) -> Parts:
+def _cells(parts: WrittenParts) -> WrittenParts:
     """Return a matrix as one tuple of its cells, with the lengths of its rows in its kind; others as they are."""
     if parts.kind != "matrix":
         return parts
     rows = [row.split("&") for row in parts.elements]
     shape = "x".join(str(len(row)) for row in rows)
-    return Parts(f"matrix {shape}", tuple(cell.strip() for row in rows for cell in row))
+    return WrittenParts(f"matrix {shape}", tuple(cell.strip() for row in rows for cell in row))
 
 
-def _remainder_of_tuples(gold: Parts, answer: Parts, values: Sequence[Value | None]) -> Remainder:
+def _remainder_of_tuples(gold: WrittenParts, answer: WrittenParts, values: Sequence[Value | None]) -> Remainder:
     if len(gold.elements) != len(answer.elements):
         return Remainder((0.0, "failed", "the box holds another number of values"))
     pairs = []
@@ -353,7 +353,7 @@ def _remainder_of_tuples(gold: Parts, answer: Parts, values: Sequence[Value | No
     return Remainder(None, ones, others, tuple(pairs))
 
 
-def _remainder_of_lists(gold: Parts, answer: Parts, values: Sequence[Value | None]) -> Remainder:
+def _remainder_of_lists(gold: WrittenParts, answer: WrittenParts, values: Sequence[Value | None]) -> Remainder:
     left = list(zip(answer.elements, map(_read, answer.elements), strict=True))
     for value in values:
         if value is None:

@@ -187,7 +187,7 @@ def _run(call: ast.Call, methods: Mapping[str, Callable[..., Any]], longest: int
             text = _printed(_called(call, methods))
         if len(text) > longest:
             raise ValueError(f"the result has {len(text)} characters; there is room for {longest}")
-    except (Exception, TooMuch) as error:  # the agent's call, whatever it was
+    except (Exception, CallTooLarge) as error:  # the agent's call, whatever it was
         return f"{ERROR}{_message(error)}"
     return text
 
@@ -213,7 +213,7 @@ def _message(error: BaseException) -> str:
     return said if len(said) <= LONGEST else type(error).__name__
 
 
-class TooMuch(BaseException):
+class CallTooLarge(BaseException):
     """The calls of a reply take too much time or memory; no `except Exception` of a method may keep it."""
 
 
@@ -231,7 +231,7 @@ class _Budget:
 
     def __enter__(self) -> None:
         if self.events > EVENTS:
-            raise TooMuch("the calls of this reply have taken too long")
+            raise CallTooLarge("the calls of this reply have taken too long")
         self.before = sys.getprofile()
         sys.setprofile(self._count)  # for each call anew: the interpreter removes one that has raised
 
@@ -241,13 +241,13 @@ class _Budget:
     def _count(self, frame: FrameType, event: str, argument: Any) -> None:
         self.events += 1
         if self.events > EVENTS:
-            raise TooMuch("the call takes too long")
+            raise CallTooLarge("the call takes too long")
         if self.events % 5000 == 0:
             size = _resident()
             self.size = self.size or size
             if size > self.size + GROWTH:
                 self.events = EVENTS + 1
-                raise TooMuch("the call takes too much memory")
+                raise CallTooLarge("the call takes too much memory")
 
 
 def _resident() -> int:

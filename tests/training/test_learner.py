@@ -316,7 +316,7 @@ def test_paths_without_any_term_are_skipped_and_leave_the_same_gradient(one, mon
     skipped, gradient = update(learner, packed)
     assert {packed.names[path].split()[0] for path in computed} == {"talk-0", "talk-2"}
     assert skipped.idle >= 0.5 and len(computed) == round(16 * (1 - skipped.idle))
-    monkeypatch.setattr(module, "_moves", lambda terms, batch: torch.ones(batch.n_paths, dtype=torch.bool))
+    monkeypatch.setattr(module, "moving", lambda terms, batch: torch.ones(batch.n_paths, dtype=torch.bool))
     full, other = update(one.learner(micro_tokens=300), packed)
     assert full.idle == 0 and apart(gradient, other) < 1e-6
     assert skipped.loss == pytest.approx(full.loss, abs=1e-7)

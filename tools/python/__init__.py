@@ -5,6 +5,7 @@ Limits are kept from outside that process. Nothing an agent writes raises here; 
 - `session`: a live interpreter as the parent sees it; `try_levels` and `require` try the levels of this machine
 - `server`: the parent's handle on the server process, and on the group of a session and its forks
 - `supervisor`: the server process, which keeps boundaries ready and watches their memory
+- `guard`: without namespaces, what ends and removes whatever a server and its sessions leave behind
 - `boundary`: what confines a session and its forks, and ends with one process; control groups, where they can be had
 - `zygote`: a warm interpreter that forks workers
 - `worker`: the process of a session: it confines itself, and forks itself

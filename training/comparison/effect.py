@@ -13,13 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
 
 from ...tools.files import open_plain, read_text, write_file
-
-if TYPE_CHECKING:
-    from .plan import Comparison
 
 EFFECT = "effect.json"  # of a run of a comparison
 _TOKENS = re.compile(rb'"tokens": \[[^\]]*\]')  # inside a text the quotes would be escaped
@@ -68,63 +63,3 @@ def digests(folder: Path) -> dict[int, str]:
                 digest.update(tokens)
         found[int(path.stem.removeprefix("step-"))] = digest.hexdigest()
     return found
-
-
-@dataclass(frozen=True)
-class MethodEffect:
-    """What a method did beside the reference, over the seeds that both have finished."""
-
-    first_other: Mapping[int, int | None]  # by seed: the first step whose episodes differ; None where none did
-    steps: int  # that were compared, at most
-    own_term: Mapping[int, float]  # by step, mean over seeds; empty where it could not be measured
-
-    @property
-    def changed_nothing(self) -> bool:
-        """Whether there is a seed to judge by, and every episode of every seed was the reference's."""
-        return bool(self.first_other) and not any(self.first_other.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data, with what the reports say of it."""
-        first_other = {str(seed): step for seed, step in self.first_other.items()}
-        own_term = {str(step): share for step, share in self.own_term.items()}
-        return {"first_other": first_other, "steps": self.steps, "own_term": own_term, "said": self.described()}
-
-    def described(self) -> str:
-        """Return in some words when episodes began to differ."""
-        if not self.first_other:
-            return ""
-        if self.changed_nothing:
-            return f"changed no episode in {self.steps} steps"
-        known = [step for step in self.first_other.values() if step is not None]
-        if len(known) < len(self.first_other):
-            return f"first other episode in step {min(known)}, on {len(known)} of {len(self.first_other)} seeds"
-        return f"first other episode in step {min(known)}" + (f" to {max(known)}" if max(known) > min(known) else "")
-
-    def advice(self, method: str, reference: str) -> str:
-        """Return what to do about a method that changed nothing."""
-        largest = f", its own term at most {100 * max(self.own_term.values()):.2g} % of the gradient"
-        return (
-            f"{method} {self.described()}{largest if self.own_term else ''}: its numbers are those of {reference}. "
-            "Give it a larger coefficient or more steps, or compare where the control of entropy decides: "
-            "--on late-bloomer."
-        )
-
-
-def effects(comparison: Comparison) -> dict[str, MethodEffect]:
-    """Return by method, but for the reference, what it did. Raises OSError or ValueError if a file is unreadable."""
-    finished: dict[str, dict[int, Effect]] = {method: {} for method in comparison.methods}
-    for trial in comparison.trials:
-        if trial.finished:
-            finished[trial.method][trial.config.seed] = read_effect(trial.folder)
-    reference = finished.pop(comparison.reference)
-    return {method: _beside(runs, reference) for method, runs in finished.items()}
-
-
-def _beside(runs: Mapping[int, Effect], reference: Mapping[int, Effect]) -> MethodEffect:
-    """Return what runs of a method did beside those of the reference, by seed."""
-    both = [seed for seed in runs if seed in reference and runs[seed].episodes and reference[seed].episodes]
-    first_other = {seed: runs[seed].differs_from(reference[seed]) for seed in both}
-    steps = max((len(runs[seed].episodes) for seed in both), default=0)
-    measured = sorted({step for run in runs.values() for step in run.own_term})
-    own_term = {step: fmean(run.own_term[step] for run in runs.values() if step in run.own_term) for step in measured}
-    return MethodEffect(first_other, steps, own_term)

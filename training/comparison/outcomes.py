@@ -21,10 +21,9 @@ from ...agents.significance import CONFIDENCE, LEVEL, POWER, Estimate, mean_of
 from ...tools.files import read_text
 from ..config import revision
 from ..report.picture import draw, save
-from .effect import MethodEffect, effects
 from .measure import Measured
 from .plan import Comparison
-from .results import ACTIONS, COSTS, MethodResult, method_results, read_history
+from .results import ACTIONS, COSTS, MethodEffect, MethodResult, effects, method_results, read_history
 
 SURE, RARE = 0.9, 0.1  # shares of seeds that are solved by a method that helps, and by one that does not
 NONE = "–"

@@ -28,7 +28,7 @@ class WorkerDied(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Answer(Generic[T]):
+class TaskResult(Generic[T]):
     """What a task came to."""
 
     result: T
@@ -45,10 +45,10 @@ class Begun(Generic[T]):
     process: BaseProcess
     results: Connection
 
-    def answer(self) -> Answer[T] | None:
+    def answer(self) -> TaskResult[T] | None:
         """Return what the task came to; None where its process has died before it had sent all of it."""
         try:
-            answer: Answer[T] | None = self.results.recv() if self.results.poll() else None
+            answer: TaskResult[T] | None = self.results.recv() if self.results.poll() else None
         except (EOFError, OSError):
             answer = None
         self.results.close()
@@ -142,9 +142,9 @@ def _work(watched: Connection, sending: Connection, task: Callable[[], object]) 
     try:
         result = task()
     except Exception as error:
-        sending.send(Answer(None, _sendable(error)))
+        sending.send(TaskResult(None, _sendable(error)))
     else:
-        sending.send(Answer(result))
+        sending.send(TaskResult(result))
 
 
 def _sendable(error: Exception) -> Exception:

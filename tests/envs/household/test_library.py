@@ -197,7 +197,14 @@ def test_without_a_place_for_the_cache_everything_is_read_anew(rows_file, monkey
 
 
 def test_a_disk_that_fills_up_leaves_nothing_behind(rows_file, monkeypatch, cache):
-    monkeypatch.setattr(library.os, "fdopen", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    opened = library.os.fdopen
+
+    def full(handle, mode="r", *how):
+        if "w" in mode:
+            raise OSError("no space")
+        return opened(handle, mode, *how)
+
+    monkeypatch.setattr(library.os, "fdopen", full)
     assert Store(rows_file, head)[3] == ROWS[3] and list(cache.iterdir()) == []
 
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from turngym.training.comparison.effect import EFFECT, Effect, MethodEffect, _beside, digests, read_effect
+from turngym.training.comparison.effect import EFFECT, Effect, digests, read_effect
 from turngym.training.comparison.outcomes import effect_tables
+from turngym.training.comparison.results import MethodEffect, _beside
 
 LINE = '{{"turns": [{{"text": "{text}", "tokens": {tokens}, "entropy": [{entropy}]}}]}}\n'
 
