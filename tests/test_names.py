@@ -34,6 +34,8 @@ def missing(name):
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError) as error:
         module, _, last = name.rpartition(".")
+        if ROOT.joinpath(*name.split(".")[1:]).with_suffix(".py").is_file():
+            return (error.name or "").partition(".")[0] != "openenv"
         return (error.name or "").partition(".")[0] != "openenv" or last not in names_of(module)
     return False
 

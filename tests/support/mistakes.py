@@ -32,7 +32,7 @@ MISTAKES: dict[str, str] = {
     "replay good.jsonl": "good.jsonl, line 1: not the header of a journal",
     "audit folder": "folder has no config.toml; give a run folder",
     # and others
-    "": "name a command; commands are train, compare, eval",
+    "": "name a command; commands are train, compare, demo",
     "trian": "there is no command 'trian'; did you mean 'train'?",
     "eval --episode 3": "Unrecognized options: --episode, 3; Perhaps you meant: --episodes INT",
     "eval --episodes many": "Error parsing --episodes: invalid literal for int() with base 10: 'many'",
