@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from itertools import pairwise
 from operator import add
