@@ -8,12 +8,10 @@ anything but plain numbers is no value that is read here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 from .numbers import MAX_LENGTH, Number, other_unit, read_tidy_number, same_number
-
-E = TypeVar("E")
 
 MAX_ELEMENTS = 100
 _MAX_DEPTH = 4
@@ -199,25 +197,26 @@ def same_value(gold: Value, answer: Value) -> bool | None:
     if isinstance(gold, Number) and isinstance(answer, Number):
         return not other_unit(gold, answer) and same_number(gold, answer)
     if isinstance(gold, Collection) and isinstance(answer, Collection):
-        return same_elements(gold, answer, lambda one, other: same_value(one, other) is True)
+        return _same_elements(gold, answer)
     return gold == answer
 
 
-def same_elements(
-    gold: WrittenParts | Collection, answer: WrittenParts | Collection, equal: Callable[[E, E], bool]
-) -> bool | None:
-    """Return whether two collections are the same, by `equal` for their elements; None as `same_value` does."""
+def _is_same(one: Value, other: Value) -> bool:
+    return same_value(one, other) is True
+
+
+def _same_elements(gold: Collection, answer: Collection) -> bool | None:
     ones, others = gold.elements, answer.elements
     match order(gold.kind, answer.kind, len(ones), len(others)):
         case "set":
-            return _covers(ones, others, equal) and _covers(others, ones, lambda one, other: equal(other, one))
+            return _covers(ones, others) and all(any(_is_same(one, other) for one in ones) for other in others)
         case "list":
-            return _matches(ones, others, equal)
+            return _matches(ones, others)
         case "tuple":
-            return len(ones) == len(others) and all(map(equal, ones, others))
+            return len(ones) == len(others) and all(map(_is_same, ones, others))
         case "union":
             # Intervals that differ may unite to the same set.
-            return (len(ones) == len(others) and _covers(ones, others, equal)) or None
+            return (len(ones) == len(others) and _covers(ones, others)) or None
         case "different":
             return False
     return None
@@ -245,15 +244,15 @@ def order(gold: str, answer: str, count: int, other_count: int) -> str | None:
     return "different" if count == other_count == 2 else None
 
 
-def _covers(ones: Sequence[E], others: Sequence[E], equal: Callable[[E, E], bool]) -> bool:
-    return all(any(equal(one, other) for other in others) for one in ones)
+def _covers(ones: Sequence[Value], others: Sequence[Value]) -> bool:
+    return all(any(_is_same(one, other) for other in others) for one in ones)
 
 
-def _matches(ones: Sequence[E], others: Sequence[E], equal: Callable[[E, E], bool]) -> bool:
+def _matches(ones: Sequence[Value], others: Sequence[Value]) -> bool:
     """Return whether each element of one has its own of the other."""
     left = list(others)
     for one in ones:
-        index = next((i for i, other in enumerate(left) if equal(one, other)), None)
+        index = next((i for i, other in enumerate(left) if _is_same(one, other)), None)
         if index is None:
             return False
         del left[index]
