@@ -8,7 +8,6 @@ import os
 import socket
 import struct
 
-SYSCTLS = "/proc/sys/net/ipv4"
 # Bytes that a connection may hold at each end (least, first, most), and ended ones that are remembered. The usual
 # 32 MiB would go far beyond what a socket is counted with (`linux.SOCKET`).
 _SETTINGS = {"tcp_rmem": "4096 65536 131072", "tcp_wmem": "4096 16384 131072", "tcp_max_tw_buckets": "256"}
@@ -17,14 +16,14 @@ _REQUEST = struct.Struct("16sh22x")  # struct ifreq: a device's name and its fla
 
 
 class LocalNetwork:
-    """The network of a boundary, which its init holds; `sysctls` is a descriptor of `SYSCTLS`, -1 where there is none.
+    """The network of a boundary, which its init holds; `proc` is a descriptor of `/proc`.
 
     A descriptor, since by then the boundary's `/proc` is covered. The kernel looks up the settings of the network of
     whoever opens them.
     """
 
-    def __init__(self, sysctls: int) -> None:
-        self.sysctls, self.tried = sysctls, False
+    def __init__(self, proc: int) -> None:
+        self.proc, self.tried = proc, False
 
     def start(self) -> None:
         """Bring the loopback device up, once; it stays down where what connections hold cannot be limited."""
@@ -33,23 +32,15 @@ class LocalNetwork:
         self.tried = True
         try:
             for name, value in _SETTINGS.items():
-                _write(name, value, self.sysctls)
+                _write(f"sys/net/ipv4/{name}", value, self.proc)
         except OSError:  # `/proc/sys` is read-only, as in some containers
             return
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             fcntl.ioctl(sock, _SET_FLAGS, _REQUEST.pack(b"lo", _UP))
 
 
-def open_sysctls() -> int:
-    """Return a descriptor of the folder of settings, for `LocalNetwork`; -1 where there is none."""
-    try:
-        return os.open(SYSCTLS, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-
-
-def _write(name: str, value: str, folder: int) -> None:
-    setting = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
+def _write(path: str, value: str, folder: int) -> None:
+    setting = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.write(setting, value.encode())
     finally:

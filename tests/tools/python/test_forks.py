@@ -1,9 +1,14 @@
 import contextlib
+import errno
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from turngym.tools import PythonTool, Status, ToolResult
+from turngym.tools import PythonTool, Status, ToolResult, messages
 from turngym.tools.python import CannotFork
 from turngym.tools.python.isolation import PROCESSES
 
@@ -230,3 +235,60 @@ def test_a_twin_draws_the_numbers_of_its_origin(python: PythonTool, ok):
     draw = "random.random(), np.random.rand(), hash('text')"
     assert ok(python, draw) == ok(twin, draw)
     twin.close()
+
+
+AT_THE_LIMIT = """
+import json, os, resource, sys
+from turngym.tools import PythonTool
+from turngym.tools.python import CannotFork
+tool = PythonTool(timeout=30.0, level=sys.argv[1])
+tool.call({"code": "x = 5"})
+free = len(os.listdir("/proc/self/fd")) - 1
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+seen = []
+for room in range(8):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + room, hard))
+    try:
+        with_twin = tool.fork()
+        seen.append(with_twin.call({"code": "x"}).text), with_twin.close()
+    except CannotFork as refusal:
+        seen.append(str(refusal))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    assert len(os.listdir("/proc/self/fd")) - 1 == free
+print(json.dumps([seen, tool.call({"code": "x"}).text]))
+tool.close()
+"""
+
+
+@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+def test_a_fork_without_room_for_its_descriptors_is_refused(level: str):
+    command = [sys.executable, "-W", "error", "-c", AT_THE_LIMIT, level]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    seen, after = json.loads(done.stdout)
+    assert after == "5\n" and seen[-1] == "5\n"
+    refused = [text for text in seen if text != "5\n"]
+    assert refused and all("cannot be forked" in text for text in refused)
+    assert "Too many open files; raise the limit (ulimit -n)" in refused[0]
+
+
+@pytest.mark.parametrize("reason", [errno.ENFILE, errno.ENOMEM, errno.EMFILE, errno.ENOBUFS])
+def test_a_fork_that_the_machine_has_no_room_for_is_refused(python: PythonTool, ok, monkeypatch, reason: int):
+    ok(python, "x = 5")
+
+    def fail(*args: object, **options: object) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    for place, name in ((messages, "pair"), (os, "pipe")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, fail)
+            with pytest.raises(CannotFork, match=os.strerror(reason)):
+                python.fork()
+    assert ok(python, "x") == "5\n"
+
+
+def test_a_fork_at_the_limit_of_processes_is_refused(python: PythonTool, ok):
+    ok(python, "x = 5\nimport resource\nresource.setrlimit(resource.RLIMIT_NPROC, (0, 0))")
+    with pytest.raises(CannotFork, match="as many processes as it may"):
+        python.fork()
+    assert ok(python, "x") == "5\n"

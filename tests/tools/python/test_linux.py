@@ -210,3 +210,82 @@ def test_a_zombie_holds_nothing(until):
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert linux.memory_of([process.pid], -1) == 0
     process.wait()
+
+
+KEEPER = """
+import ctypes, fcntl, mmap, os, select, socket, sqlite3, struct, sys
+kind = sys.argv[1]
+if kind == "mappings":
+    block = mmap.mmap(-1, 2**23)
+    libc, start = ctypes.CDLL(None), ctypes.addressof(ctypes.c_char.from_buffer(block))
+    for page in range(0, 2**23, 8192): libc.mprotect(ctypes.c_void_p(start + page), 4096, 1)
+if kind in ("locks", "too many locks"):
+    fd = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+    other = os.open(sys.argv[2], os.O_RDWR)
+    for at in range(0, 4000 if kind == "locks" else 40_000, 2):
+        fcntl.fcntl(fd, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, at, 1, 0))
+if kind == "watches":
+    poll, pipes = select.epoll(), [os.pipe() for _ in range(100)]
+    for fd, _ in pipes:
+        for number in range(400, 420):
+            os.dup2(fd, number), poll.register(number, 1), os.close(number)
+if kind == "in flight":
+    one, other = socket.socketpair()
+    socket.send_fds(one, [b"x"], [0])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "most"),
+    [
+        ("nothing", 0, MIB),
+        ("mappings", MIB, 3 * MIB),
+        ("locks", MIB // 2, 2 * MIB),
+        ("too many locks", 2**40, 2**40 + 1),
+        ("watches", MIB // 2, 2 * MIB),
+        ("in flight", 99 * MIB, 100 * MIB),
+    ],
+)
+def test_what_the_kernel_keeps_for_a_process_is_counted(tmp_path, kind: str, least: int, most: int):
+    command = [sys.executable, "-I", "-c", KEEPER, kind, str(tmp_path / "file")]
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as process:
+        assert process.stdout.readline() == b"ready\n"
+        held = linux.kernel_memory_of([process.pid], 2**40, 99 * MIB)
+        assert least <= held <= most
+        process.stdin.close()
+
+
+def test_the_count_stops_where_it_is_too_much(family: int):
+    assert 0 < linux.kernel_memory_of([family], 1, 0) < MIB
+
+
+def test_what_a_process_holds_is_seen_behind_a_first_thread_that_has_ended(until):
+    code = """
+import ctypes, os, sys, threading
+def hold():
+    block, pipe = bytearray(b"x") * (64 * 2**20), [os.pipe() for _ in range(10)]
+    print("ready", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+threading.Thread(target=hold).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+    with subprocess.Popen([sys.executable, "-I", "-c", code], stdin=-1, stdout=-1) as process:
+        assert process.stdout.readline() == b"ready\n"
+        assert until(lambda: linux.place_of(process.pid) != f"/proc/{process.pid}")
+        assert linux.memory_of([process.pid], 0) > 60 * MIB
+        assert linux.memory_of([process.pid], 2**40) > 60 * MIB
+        assert linux.buffers_of([process.pid], 0) >= 10 * 2**16
+        process.stdin.close()
+    assert linux.place_of(os.getpid()) == f"/proc/{os.getpid()}"
+
+
+def test_pipes_count_whether_they_have_names_or_not(tmp_path):
+    before = linux.buffers_of([os.getpid()], 0)
+    os.mkfifo(tmp_path / "fifo")
+    ends = [os.open(tmp_path / "fifo", os.O_RDWR), *os.pipe()]
+    assert linux.buffers_of([os.getpid()], 0) == before + 2 * 2**16
+    for end in ends:
+        os.close(end)
