@@ -51,12 +51,13 @@ def exported(source: Source) -> AutoTokenizer:
     ("name", "role", "stock_differs"),
     [
         ("qwen3.jinja", "user", True),
-        ("qwen3.jinja", "tool", False),  # within one question the stock template keeps thoughts
-        ("qwen3_nonthinking.jinja", "tool", True),
-        ("qwen3_nonthinking.jinja", "user", True),
-        ("qwen3_5_think.jinja", "tool", False),
-        ("qwen2_5.jinja", "tool", False),
-        ("qwen2_5.jinja", "user", False),
+        # Within one question the stock template keeps thoughts.
+        pytest.param("qwen3.jinja", "tool", False, marks=pytest.mark.slow),
+        pytest.param("qwen3_nonthinking.jinja", "tool", True, marks=pytest.mark.slow),
+        pytest.param("qwen3_nonthinking.jinja", "user", True, marks=pytest.mark.slow),
+        pytest.param("qwen3_5_think.jinja", "tool", False, marks=pytest.mark.slow),
+        pytest.param("qwen2_5.jinja", "tool", False, marks=pytest.mark.slow),
+        pytest.param("qwen2_5.jinja", "user", False, marks=pytest.mark.slow),
     ],
 )
 def test_the_exported_tokenizer_gives_the_token_ids_that_training_saw(
@@ -82,6 +83,7 @@ def test_the_exported_tokenizer_gives_the_token_ids_that_training_saw(
     assert (stock != path) == stock_differs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3.jinja", "qwen3_5_think.jinja"])
 def test_a_client_may_hand_thoughts_and_calls_apart_from_the_text(folder, chat_templates, name):
     """As servers with parsers of reasoning and calls give them back."""
@@ -110,6 +112,7 @@ def test_a_turn_without_a_thought_has_none_where_the_template_opens_one(folder, 
     assert "assistant\nplain<|im_end|>" in text and text.endswith("assistant\n<think>\n")
 
 
+@pytest.mark.slow
 def test_every_template_that_training_takes_can_be_served_as_trained(chat_templates):
     """By transformers' own jinja: turns with thoughts, calls and blanks, and answers of each role it carries."""
     compared = wrapped = 0
