@@ -107,7 +107,7 @@ def said_of(error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, rem
     if isinstance(error, ImportError):  # a package of an extra is missing or broken; the message says which
         return None if isinstance(error, ModuleNotFoundError) else str(error)
     if isinstance(error, ToolFailure):
-        way = "; on the command line: --option level=NAME, with the recipe's other options, as it replaces all of them"
+        way = "; on the command line: --option level=NAME"
         return f"{error}{way if isinstance(error, LevelRefused) else ''}"
     if isinstance(error, EngineFailure):
         return f"{error}; {remedy}"

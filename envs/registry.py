@@ -15,7 +15,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -206,23 +206,45 @@ class EnvOptions:
     shots: int | str = 0
     """Worked examples in front of a question: how many of the expert's, or a JSONL file of `messages`."""
     option: tuple[str, ...] = ()
-    """Other options of the environment as `name=value`; the value is TOML, and a bare word is a string."""
+    """Other options of the environment as `name=value`; the value is TOML, and a bare word is a string. They add to
+    those of a recipe, and change the ones that they name."""
 
     def kwargs(self) -> dict[str, Any]:
-        """Return the constructor arguments; raises ValueError where an `option` has no `=`."""
+        """Return the constructor arguments.
+
+        Raises ValueError where an `option` has no `=`, or something is given twice.
+        """
         shots = None if self.shots == 0 else self.shots
-        given = {"shots": shots, "tasks": self.tasks, "difficulty": self.difficulty}
-        return {name: value for name, value in given.items() if value is not None} | named_values("option", self.option)
+        fields = {"shots": shots, "tasks": self.tasks, "difficulty": self.difficulty}
+        values = {name: value for name, value in fields.items() if value is not None}
+        for name, value in named_values("option", self.option).items():
+            if name in values:
+                raise ValueError(f"{name} is given twice, by --{name} and by --option {name}={value}; give it once")
+            values[name] = value
+        return values
+
+    def over(self, options: Iterable[str]) -> "EnvOptions":
+        """Return these options with those of a recipe, `options`, that these do not name.
+
+        A `difficulty`, `tasks` or `shots` among the options of a command stands in place of the recipe's field.
+        Raises ValueError where an option is given twice, or has no `=`.
+        """
+        values = named_values("option", self.option)
+        others = [item for item in options if item.partition("=")[0] not in values]
+        fields = {name: None for name in ("tasks", "difficulty") if name in values}
+        return replace(self, option=(*others, *self.option), **fields, **({"shots": 0} if "shots" in values else {}))
 
 
 def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
     """Return the values of `name=value`, which are TOML or bare words; `flag` names the option that has them.
 
-    Raises ValueError where one has no `=`.
+    Raises ValueError where one has no `=`, or a name is given twice.
     """
     values: dict[str, Any] = {}
     for item in items:
         name, equals, value = item.partition("=")
+        if name in values:
+            raise ValueError(f"--{flag} {name} is given twice, the second time as {item!r}; give it once")
         if not equals:
             raise ValueError(f"--{flag} {item!r} is not of the form name=value, such as max_turns=3")
         try:

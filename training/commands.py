@@ -30,7 +30,7 @@ from ..envs import choices
 from ..envs.registry import EnvOptions, far_choices, reserved_choices
 from ..tools.files import read_text
 from ..tools.progress import Work
-from .config import TrainConfig, adjust, from_run, launched, read_recipe, recorded
+from .config import TrainConfig, adjust, from_run, launched, read_recipe, recorded, with_options
 from .methods import METHODS, check_methods, describe, evidence, foreign, others, plausible, title
 from .run_folder import METRICS, SUMMARY
 
@@ -78,6 +78,7 @@ class Train(Shown):
     config: Annotated[tyro.conf.OmitArgPrefixes[TrainConfig], tyro.conf.arg(name="")]
     recipe: tyro.conf.Suppress[tyro.conf.Fixed[str]] = ""  # whose values `config` has; none of a run that goes on
     named: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # the settings that the command names itself
+    run_options: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # of the environment, of a run that goes on
     begun: Annotated[str, tyro.conf.arg(name="from", metavar="RUN")] = ""
     """Begin a new run with the weights of the newest checkpoint of a run folder, and with its settings in place of a
     recipe's, so that a method can be added in the middle."""
@@ -110,7 +111,7 @@ class Train(Shown):
         with mistakes(), Work("getting ready"):
             from . import run
 
-            config, lines = adjust(self.config, self.recipe, self.named) if self.recipe else (self.config, ())
+            config, lines = self._adjusted()
             prepared = run.prepare(config)
         begins = f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
         read = (f"{name} has grade C, a plausible reading: turngym methods {name}" for name in plausible(config.method))
@@ -119,6 +120,14 @@ class Train(Shown):
         if self.config.engine.own_server:
             notes.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         return prepared
+
+    def _adjusted(self) -> tuple[TrainConfig, tuple[str, ...]]:
+        """Return the config, adjusted to policy and environment if it is a recipe's, and lines that say how."""
+        if self.recipe:
+            return adjust(self.config, self.recipe, self.named)
+        if "option" in self.named:
+            return with_options(self.config, self.run_options, self.named), ()
+        return self.config, ()
 
     def _train(self, prepared: PreparedRun, notes: Console) -> None:
         from . import run
@@ -243,7 +252,7 @@ def train_of(args: list[str]) -> Train:
     config = recipe_of(args)
     recipe = "" if "--resume" in args or _options(args).begun else recipe
     named = (arg[2:].partition("=")[0].replace("-", "_").removeprefix("no_") for arg in args if arg.startswith("--"))
-    return Train(config, recipe, tuple(named))
+    return Train(config, recipe, tuple(named), config.environment.option)
 
 
 def recipe_of(args: list[str]) -> TrainConfig:

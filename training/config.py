@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -198,12 +198,17 @@ def adjust(
     row = {**source.defaults()}
     if config.env not in GRADED or config.environment.tasks is not None:
         row.pop("difficulty", None)
-    away = {*(OF_ENV if elsewhere else ()), *(OF_POLICY if row and not own else ())} - {*named}
+    for_others = {*(OF_ENV if elsewhere else ()), *(OF_POLICY if row and not own else ())}
+    away = for_others - {*named}
     dropped = {name: value for name, value in values.items() if name in away}
     kept = {*named, *(values if own else ())} - dropped.keys()
     taken = {name: value for name, value in row.items() if name not in kept}
     defaults = flat(TrainConfig())
     config = config.changed(**{name: defaults[name] for name in dropped} | taken)
+    if "option" in named:
+        of_recipe = () if "option" in for_others else values.get("option", ())
+        of_model = row.get("option", ()) if "option" not in (values if own else ()) else ()
+        config = with_options(config, of_recipe or of_model, named)
     if config.sampling.max_tokens is None or "max_tokens" in taken:
         config = config.changed(max_tokens=max_tokens(source))  # a run's own, where it goes on from one
     lines, policy = list[str](), values.get("policy", TrainConfig.policy)
@@ -215,6 +220,18 @@ def adjust(
         other = f"the environment {values.get('env', TrainConfig.env)}" if elsewhere else f"the policy {policy}"
         lines.append(f"not taken from the recipe {recipe}, as they are for {other}: {gone}")
     return config, tuple(lines)
+
+
+def with_options(config: TrainConfig, options: Collection[str], named: Collection[str]) -> TrainConfig:
+    """Return a config whose own options are added to `options`, those of a recipe or a run.
+
+    Raises ValueError where an option is given twice, or the command has `named` it as a setting, too.
+    """
+    environment = config.environment
+    given = {item.partition("=")[0] for item in environment.option}
+    if both := sorted(given & {*named} & {*OF_ENV}):
+        raise ValueError(f"{both[0]} is given twice, by --{both[0]} and by --option {both[0]}=…; give it once")
+    return replace(config, environment=environment.over(options))
 
 
 def _shown(value: Any) -> str:

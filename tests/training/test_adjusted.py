@@ -117,3 +117,31 @@ def test_a_run_that_goes_on_takes_nothing_from_a_recipe(tmp_path):
 def test_a_policy_that_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match="'nowhere' is not a folder"):
         adjust(read_recipe("grpo").changed(policy="./nowhere"), "grpo", ["policy"])
+
+
+def test_options_of_a_command_are_added_to_those_of_the_recipe():
+    """A recipe's options stay unless the command names them."""
+    recipe = dict(item.split("=") for item in recipe_values("math-python")[0]["option"])
+    found = adjusted("math-python", {"option": ("level=landlock",)})[0].environment.kwargs()
+    assert {str(found[name]) for name in recipe} == {*recipe.values()} and found["level"] == "landlock"
+    assert adjusted("math-python", {"option": ("max_turns=2",)})[0].environment.kwargs()["max_turns"] == 2
+
+
+def test_an_option_that_is_a_setting_stands_in_its_place():
+    config = adjusted("math-python", {"option": ("difficulty=5",)})[0]
+    assert config.environment.difficulty is None and config.environment.kwargs()["difficulty"] == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"option": ("max_turns=2", "max_turns=3")}, "max_turns is given twice, the second time as 'max_turns=3'"),
+        (
+            {"option": ("difficulty=5",), "difficulty": (1,)},
+            "difficulty is given twice, by --difficulty and by --option",
+        ),
+    ],
+)
+def test_what_is_given_twice_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        adjusted("math-python", changes)

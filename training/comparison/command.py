@@ -68,7 +68,7 @@ class Compare(_Runs):
     workers: int = 1
     """Runs at a time. Several are made in processes of one thread each."""
     option: tuple[str, ...] | None = None
-    """Options of the environment as `name=value`; they replace those of `--on`."""
+    """Options of the environment as `name=value`; they add to those of `--on`, and change the ones that they name."""
     env: str | None = None
     """Environment id instead of that of `--on`."""
     server: tuple[str, ...] | None = None
