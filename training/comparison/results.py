@@ -253,9 +253,10 @@ class MethodEffect:
 
     def advice(self, method: str, reference: str) -> str:
         """Return what to do about a method that changed nothing."""
-        largest = f", its own term at most {100 * max(self.own_term.values()):.2g} % of the gradient"
+        largest = 100 * max(self.own_term.values(), default=0.0)
+        share = f", its own term at most {largest:.2g} % of the gradient" if self.own_term else ""
         return (
-            f"{method} {self.described()}{largest if self.own_term else ''}: its numbers are those of {reference}. "
+            f"{method} {self.described()}{share}: its numbers are those of {reference}. "
             "Give it a larger coefficient or more steps, or compare where the control of entropy decides: "
             "--on late-bloomer."
         )

@@ -78,3 +78,8 @@ def test_a_method_that_changed_nothing_is_told_what_to_do():
     )
     assert table.note.startswith(f"{advice}\n\nOwn term: ") and "empg changed" not in table.note
     assert effect_tables({"epo": MethodEffect({}, 0, {})}, "grpo") == []
+    unmeasured = MethodEffect({0: None}, 3, {})
+    assert unmeasured.advice("epo", "grpo").startswith(
+        "epo changed no episode in 3 steps: its numbers are those of grpo"
+    )
+    assert effect_tables({"epo": unmeasured}, "grpo")[0].rows[0][1:3] == ("–", "–")
