@@ -147,7 +147,7 @@ def _has(pid: int, mark: int) -> bool:
     """Return whether a process lives and has a mark; this one has none."""
     try:
         found = _MARK.search(linux.read(f"/proc/{pid}/limits"))
-        return bool(found) and int(found[1]) == mark and pid != os.getpid() and not _is_zombie(pid)
+        return found is not None and int(found[1]) == mark and pid != os.getpid() and not _is_zombie(pid)
     except OSError:
         return False
 
