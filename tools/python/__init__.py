@@ -6,6 +6,7 @@ Limits are kept from outside that process. Nothing an agent writes raises here; 
 - `server`: the parent's handle on the server process, and on the group of a session and its forks
 - `supervisor`: the server process, which keeps boundaries ready and watches their memory
 - `boundary`: what confines a session and its forks, and ends with one process; control groups, where they can be had
+- `guard`: without namespaces, what ends and removes what a server and its sessions leave behind
 - `zygote`: a warm interpreter that forks workers
 - `worker`: the process of a session: it confines itself, and forks itself
 - `interpreter`: runs programs in one namespace
