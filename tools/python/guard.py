@@ -22,7 +22,7 @@ from .. import messages
 from . import linux
 from .isolation import remove_folder
 
-PREFIX = "python-tool-"
+PREFIX = "python-tool-server-"  # not that of earlier versions, whose folders are not locked while they are in use
 _NAMED = re.compile(PREFIX + r"(\w{8})")
 _RLIMIT_LOCKS = 10  # has had no effect since Linux 2.4
 _MARK = re.compile(rb"^Max file locks +\d+ +(\d+) ", re.MULTILINE)

@@ -164,11 +164,12 @@ def test_a_folder_that_is_locked_or_somebody_else_s_is_no_leftover(tmp_path, mon
     monkeypatch.setattr(server.tempfile, "tempdir", str(tmp_path))
     folder, lock = server._make_folder()
     assert guard.lock_folder(folder) is None
-    (tmp_path / "python-tool-link1234").symlink_to(tmp_path)
-    (tmp_path / "python-tool-other").mkdir()
-    (tmp_path / "python-tool-file1234").touch()
-    left = tmp_path / "python-tool-left1234"
+    (tmp_path / "python-tool-server-link1234").symlink_to(tmp_path)
+    (tmp_path / "python-tool-server-other").mkdir()
+    (tmp_path / "python-tool-server-file1234").touch()
+    left = tmp_path / "python-tool-server-left1234"
     (left / "1" / "home").mkdir(parents=True)
+    (tmp_path / "python-tool-12345678").mkdir()  # of an earlier version, which locks none
     before = {path.name for path in tmp_path.iterdir()}
     guard._sweep(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == before - {left.name}
