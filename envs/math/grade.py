@@ -8,13 +8,12 @@ the agent's text is never evaluated in this one.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...tools.process import Deadline, Died, Pool, StartFailure
-from ...tools.thoughts import without_thoughts
 from ..core import EnvFailure
 from ..rewards import Grade as Grade
 from .extract import EXTRACTIONS, Extract
@@ -43,7 +42,7 @@ from .numbers import (
     written_quotient,
 )
 from .signs import has_other_operators, plain_operators
-from .values import Value, WrittenParts, order, read_value, readings, same_value, take_apart
+from .values import ElementTexts, Value, order, read_value, readings, same_value, take_apart
 
 MAX_ANSWER = 5000
 
@@ -199,7 +198,7 @@ def _as_in(text: str, other: str) -> str:
     return text
 
 
-def restates(answer: str, gold: str, quotients: Collection[tuple[int, int]]) -> bool:
+def restates(answer: str, gold: str, quotients: frozenset[tuple[int, int]]) -> bool:
     """Return whether an answer is one of `quotients`, as dividend and divisor, in any spelling, and the gold is not.
 
     Signs, units, brackets and a name in front count for nothing.
@@ -219,13 +218,15 @@ _SHORT = (
 _match_short = re.compile(_SHORT).fullmatch
 _match_box = re.compile(rf"\\boxed\{{({_SHORT})\}}").match
 _AS_RATIO = str.maketrans("}", "/", "\\dtfrac{,")  # 1,234 is 1234, and \frac{1}{2} is 1/2/
+_THOUGHT = "</think>"
 
 
 def quick_verdict(completion: str, gold: str) -> tuple[str, bool, bool] | None:
     """Return the answer, whether it is right, and whether it is spelled like the gold; None if that is not plain."""
-    completion = without_thoughts(completion)
+    if _THOUGHT in completion:
+        completion = completion[completion.rindex(_THOUGHT) + len(_THOUGHT) :]
     start = completion.find("box") - 1
-    if start < 0 or "```" in completion:
+    if start < 0 or "<think>" in completion or "```" in completion:
         return None
     if (box := _match_box(completion, start)) is None or completion.find("box", box.end()) >= 0:
         return None
@@ -327,16 +328,16 @@ def _read(text: str) -> Value | None:
         return None
 
 
-def _cells(parts: WrittenParts) -> WrittenParts:
+def _cells(parts: ElementTexts) -> ElementTexts:
     """Return a matrix as one tuple of its cells, with the lengths of its rows in its kind; others as they are."""
     if parts.kind != "matrix":
         return parts
     rows = [row.split("&") for row in parts.elements]
     shape = "x".join(str(len(row)) for row in rows)
-    return WrittenParts(f"matrix {shape}", tuple(cell.strip() for row in rows for cell in row))
+    return ElementTexts(f"matrix {shape}", tuple(cell.strip() for row in rows for cell in row))
 
 
-def _remainder_of_tuples(gold: WrittenParts, answer: WrittenParts, values: Sequence[Value | None]) -> Remainder:
+def _remainder_of_tuples(gold: ElementTexts, answer: ElementTexts, values: Sequence[Value | None]) -> Remainder:
     if len(gold.elements) != len(answer.elements):
         return Remainder((0.0, "failed", "the box holds another number of values"))
     pairs = []
@@ -353,7 +354,7 @@ def _remainder_of_tuples(gold: WrittenParts, answer: WrittenParts, values: Seque
     return Remainder(None, ones, others, tuple(pairs))
 
 
-def _remainder_of_lists(gold: WrittenParts, answer: WrittenParts, values: Sequence[Value | None]) -> Remainder:
+def _remainder_of_lists(gold: ElementTexts, answer: ElementTexts, values: Sequence[Value | None]) -> Remainder:
     left = list(zip(answer.elements, map(_read, answer.elements), strict=True))
     for value in values:
         if value is None:

@@ -24,7 +24,7 @@ _FONT = re.compile(r"\\math(?:sf|tt|normal)(?= ?\{)")
 _ESCAPED = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _MAX_WRAPPERS = 5
 _WHOLE = re.compile(r"(?:(?P<bold>\\(?:text|math|bold|mbox)[a-z]* ?)|\\(?:boxed|fbox) ?)?\{ ?")
-_MATH = re.compile(r"[-+]?(?:\\(?:frac|sqrt|pi)|[\d.])(?!.*(?<![A-Za-z\\])[A-Za-z]{2})")
+_MATH = re.compile(r"[-+]? ?(?:\\(?:frac|sqrt|pi)|[\d.])(?!.*(?<![A-Za-z\\])[A-Za-z]{2})")
 _BRACE = re.compile(r"(?<!\\)[{}]")
 # `∘` is a sign of degrees where it is raised, or ends the answer behind a digit.
 _DEGREE = re.compile(r" ?(?:\^ ?(?:\{ ?(?:\\circ|[∘º˚°]) ?\}|\\circ(?![A-Za-z])|[∘º˚°])|[°º˚]|(?<=\d)∘$)")

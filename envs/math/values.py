@@ -39,7 +39,7 @@ _KINDS = {("(", ")"): "()", ("(", "]"): "(]", ("[", ")"): "[)", ("[", "]"): "[]"
 }
 
 
-class WrittenParts(NamedTuple):
+class ElementTexts(NamedTuple):
     """The elements of a collection as they are written, and its kind: what is around them.
 
     The kind is `()`, `(]`, `[)`, `[]` or `{}`, nothing for a list, `∪` for a union, `matrix`, or `row` in a matrix.
@@ -50,7 +50,7 @@ class WrittenParts(NamedTuple):
 
 
 class Collection(NamedTuple):
-    """Elements, and the kind of collection that they are in, as of `WrittenParts`."""
+    """Elements, and the kind of collection that they are in, as of `ElementTexts`."""
 
     kind: str
     elements: tuple[Value, ...]
@@ -93,7 +93,7 @@ def _multiplied(factor: Number | None, matrix: Value | None) -> Collection | Non
     return None if is_whole else Collection("matrix", tuple(rows))
 
 
-def read_parts(parts: WrittenParts, depth: int = 0) -> Collection | None:
+def read_parts(parts: ElementTexts, depth: int = 0) -> Collection | None:
     """Return the collection of the values of some parts; None where one of them is not read."""
     elements = []
     for part in parts.elements:
@@ -108,7 +108,7 @@ def read_parts(parts: WrittenParts, depth: int = 0) -> Collection | None:
 
 def read_row(row: str, depth: int) -> Collection | None:
     """Return the values of a matrix's row, whose cells have a `&` between them."""
-    return read_parts(WrittenParts("row", tuple(cell.strip() for cell in row.split("&"))), depth)
+    return read_parts(ElementTexts("row", tuple(cell.strip() for cell in row.split("&"))), depth)
 
 
 def readings(text: str) -> list[Value]:
@@ -119,7 +119,7 @@ def readings(text: str) -> list[Value]:
     return [value for value in read if value is not None]
 
 
-def take_apart(text: str) -> WrittenParts | None:
+def take_apart(text: str) -> ElementTexts | None:
     """Return kind and elements of the collection that a tidy text is; None where it is none."""
     text = text.rstrip(" .")
     if len(text) > MAX_LENGTH:
@@ -132,10 +132,10 @@ def take_apart(text: str) -> WrittenParts | None:
     elements = tuple(split_elements(inside))
     if not 2 <= len(elements) <= MAX_ELEMENTS or not all(elements):
         return None
-    return WrittenParts(kind, elements)
+    return ElementTexts(kind, elements)
 
 
-def _rows(text: str) -> WrittenParts | None:
+def _rows(text: str) -> ElementTexts | None:
     if bracketed := _BRACKETED_MATRIX.fullmatch(text):
         text = bracketed[1].strip()
     if (matrix := _MATRIX.fullmatch(text)) is None or "\\begin" in matrix["cells"]:
@@ -143,16 +143,16 @@ def _rows(text: str) -> WrittenParts | None:
     rows = [row.strip() for row in _ROW.split(matrix["cells"])]
     if rows and not rows[-1]:
         rows.pop()
-    return WrittenParts("matrix", tuple(rows)) if 1 <= len(rows) <= MAX_ELEMENTS else None
+    return ElementTexts("matrix", tuple(rows)) if 1 <= len(rows) <= MAX_ELEMENTS else None
 
 
-def _united(text: str) -> WrittenParts | None:
+def _united(text: str) -> ElementTexts | None:
     sets = [part.strip() for part in _UNITED.split(text)]
     for part in sets:
         kind, inside = _opened(part)
         if kind == "" or (kind != "{}" and len(list(split_elements(inside))) != 2):
             return None
-    return WrittenParts("∪", tuple(sets))
+    return ElementTexts("∪", tuple(sets))
 
 
 def _opened(text: str) -> tuple[str, str]:

@@ -111,6 +111,7 @@ def test_unworked_arithmetic_is_not_paid(gold, answers):
             r"\frac{1}{3}",
             ["⅓", r"0.\overline{3}", "0.(3)", r"0.\bar3", "1:3", r"33\frac{1}{3}\%", r"33.\overline{3}\%"],
         ),
+        (r"- \frac 32", [r"\mathbf{- \frac{3}{2}}", "-1½"]),
         ("-5", ["−5", "﹣5", r"\frac{10}{-2}", "-(5)", r"-(10/2)"]),
         ("(4, 6)", ["4, 6", "(4.0, 12/2)", "x=4, y=6", "y=6, x=4", r"\langle 4, 6\rangle", "（4，6）"]),
         (r"\{3, 5\}", ["5, 3", r"\lbrace 3,5 \rbrace", "3 and 5", r"x=3 \text{ or } x=5", "x_1=3, x_2=5"]),
