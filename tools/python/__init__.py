@@ -7,7 +7,6 @@ Limits are kept from outside that process. Nothing an agent writes raises here; 
 - `supervisor`: the server process, which keeps boundaries ready and watches their memory
 - `guard`: without namespaces, what ends and removes whatever a server and its sessions leave behind
 - `boundary`: what confines a session and its forks, and ends with one process; control groups, where they can be had
-- `guard`: without namespaces, what ends and removes what a server and its sessions leave behind
 - `zygote`: a warm interpreter that forks workers
 - `worker`: the process of a session: it confines itself, and forks itself
 - `interpreter`: runs programs in one namespace

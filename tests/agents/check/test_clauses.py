@@ -68,7 +68,7 @@ def test_every_registered_environment_keeps_the_contract(entry, checked):
 @pytest.mark.slow
 def test_a_process_that_checked_leaves_nothing_behind(checked):
     assert (checked["stderr"], checked["files"], checked["alive"], checked["torch"]) == ("", [], [], False)
-    # The server of Python sessions lives as long as the process. Golds that are numbers need none of the grader.
+    # The server of Python sessions lives as long as the process; where all golds are plain numbers the grader has none.
     assert checked["children"] == 1
 
 
