@@ -28,6 +28,7 @@ _RLIMIT_LOCKS = 10  # has had no effect since Linux 2.4
 _MARK = re.compile(rb"^Max file locks +\d+ +(\d+) ", re.MULTILINE)
 _GRACE, _GLANCE = 1.0, 0.01  # seconds in which inits end what is theirs, and between two looks whether they have
 _AGAIN = 0.001  # seconds between two searches for processes, as long as there are any
+NAME = "python-guard"  # of its process
 
 
 def mark_of(folder: str) -> int:
@@ -60,6 +61,7 @@ def start_guard(folder: str, lock: int) -> socket.socket:
 
 
 def _guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
+    linux.set_process_name(NAME)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     requests = socket.socket(fileno=os.dup2(requests.detach(), 3))

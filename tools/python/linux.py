@@ -25,6 +25,7 @@ from pathlib import Path
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+_PR_SET_NAME = 15
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 ADDR_NO_RANDOMIZE = 0x0040000
 _NUMBERS = {"x86_64": (56, 155, 126), "aarch64": (220, 41, 91)}
@@ -104,6 +105,12 @@ def unmount(target: str) -> None:
 
 def prctl(option: int, value: int) -> None:
     _checked("prctl", _libc.prctl, ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
+
+
+def set_process_name(name: str) -> None:
+    """Give this process a name of at most 15 characters, which `ps` shows."""
+    text = ctypes.create_string_buffer(name.encode(), 16)
+    prctl(_PR_SET_NAME, ctypes.addressof(text))
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
