@@ -24,7 +24,7 @@ WORLD = "late-bloomer"
 EPISODES = 512  # of the final validation
 WINDOW = 5  # steps whose mean is shown
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 24  # bars of a curve
+WIDTH = 16  # bars of a curve
 
 
 def plan(seed: int, out: str, resume: bool) -> Comparison:
@@ -76,14 +76,14 @@ class _LiveRun:
 
 
 def described(steps: Sequence[Measured]) -> str:
-    """Return success, p(tool) and the entropy of the first turn over the last steps, each with its curve so far."""
+    """Return success, p(tool) and the entropy of the first turn (nats) over the last steps, then their curves."""
     success = [step.success for step in steps]
     tool = [step.tool or 0.0 for step in steps]
     entropy = [step.entropy[0] for step in steps]
+    # The numbers come first: a narrow terminal cuts the end of a line.
     return (
-        f"success {fmean(success[-WINDOW:]):4.0%} {curve(success, 1.0)}  "
-        f"p(tool) {fmean(tool[-WINDOW:]):4.0%} {curve(tool, 1.0)}  "
-        f"entropy of turn 0 {fmean(entropy[-WINDOW:]):.2f} {curve(entropy, 0.7)}"
+        f"success {fmean(success[-WINDOW:]):.0%} p(tool) {fmean(tool[-WINDOW:]):.0%} "
+        f"entropy {fmean(entropy[-WINDOW:]):.2f}  {curve(success, 1.0)} {curve(tool, 1.0)} {curve(entropy, 0.7)}"
     )
 
 
