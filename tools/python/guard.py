@@ -27,6 +27,7 @@ _NAMED = re.compile(PREFIX + r"(\w{8})")
 _RLIMIT_LOCKS = 10  # has had no effect since Linux 2.4
 _MARK = re.compile(rb"^Max file locks +\d+ +(\d+) ", re.MULTILINE)
 _GRACE, _GLANCE = 1.0, 0.01  # seconds in which inits end what is theirs, and between two looks whether they have
+_REAPED = 3.0  # seconds in which a guard has ended after its server
 _AGAIN = 0.001  # seconds between two searches for processes, as long as there are any
 NAME = "python-guard"  # of its process
 
@@ -34,6 +35,19 @@ NAME = "python-guard"  # of its process
 def mark_of(folder: str) -> int:
     """Return the mark of the processes of the server that has this folder."""
     return int.from_bytes(folder[-8:].encode())
+
+
+def reap(guard: int) -> None:
+    """Reap the guard behind a pidfd, whose server has ended, and close that.
+
+    It is a child of this process where that takes over orphans, as the first process of a container does.
+    """
+    try:
+        with contextlib.suppress(ChildProcessError):
+            if os.waitid(os.P_PIDFD, guard, os.WEXITED | os.WNOHANG) is None and messages.wait(guard, _REAPED):
+                os.waitid(os.P_PIDFD, guard, os.WEXITED | os.WNOHANG)
+    finally:
+        os.close(guard)
 
 
 def take_mark(folder: str) -> None:
@@ -44,8 +58,8 @@ def take_mark(folder: str) -> None:
         resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
 
 
-def start_guard(folder: str, lock: int) -> socket.socket:
-    """Start the guard of this server; return the socket that gives it work, and whose end means the server's end."""
+def start_guard(folder: str, lock: int) -> tuple[socket.socket, int]:
+    """Start the guard of this server; return the socket that gives it work until the server ends, and its number."""
     ours, theirs = messages.pair()
     if not (middle := os.fork()):
         try:
@@ -57,7 +71,7 @@ def start_guard(folder: str, lock: int) -> socket.socket:
     with contextlib.suppress(ChildProcessError):  # it has ended, and the kernel has reaped it
         os.waitpid(middle, 0)
     theirs.close()
-    return ours
+    return ours, int(ours.recv(messages.PACKET) or b"0")  # 0 where it was killed at once, which is found out
 
 
 def _guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
@@ -68,6 +82,7 @@ def _guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
     os.dup2(lock, 4)
     os.closerange(5, 1 << 16)
     try:
+        requests.send(b"%d" % os.getpid())
         _sweep(Path(folder).parent)
         while name := requests.recv(messages.PACKET):
             remove_folder(f"{folder}/{int(name)}")

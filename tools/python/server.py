@@ -20,7 +20,7 @@ from typing import Any
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
-from .guard import PREFIX, lock_folder
+from .guard import PREFIX, lock_folder, reap
 from .isolation import KINDS, LEVELS, LIBRARIES, remove_folder
 from .packages import make_view, plain
 
@@ -74,7 +74,8 @@ class ToolServer:
         self.level, self.owner = level, os.getpid()
         self.folder, lock = ("", -1) if level == "namespaces" else _make_folder()
         # Before that of the child, so that it comes after it when the process ends.
-        weakref.finalize(self, _remove, self.folder, self.owner)
+        guard: list[int] = []  # a pidfd of the first one; a later one is nobody's to reap here
+        weakref.finalize(self, _remove, self.folder, self.owner, guard)
         code_root = str(Path(__file__).resolve().parents[2])
         # Not -I: it would ignore the hash seed, and the order in which sets print would differ from run to run.
         # Without site: what is installed puts modules and finders into every process that imports it.
@@ -100,6 +101,9 @@ class ToolServer:
         if "refused" in reply:
             self.child.close()
             raise LevelRefused(self.level, reply["refused"])
+        if reply["guard"]:
+            with contextlib.suppress(ProcessLookupError):
+                guard.append(os.pidfd_open(reply["guard"]))
         self.stop: int = reply["stop"]
         self.memory: str = reply["memory"]
         for queue in self.queues.values():
@@ -246,6 +250,8 @@ def _make_folder() -> tuple[str, int]:
             return folder, lock  # else a guard has taken it for one that was left behind
 
 
-def _remove(folder: str, owner: int) -> None:
+def _remove(folder: str, owner: int, guard: list[int]) -> None:
     if folder and os.getpid() == owner:
         remove_folder(folder)
+        for one in guard:
+            reap(one)

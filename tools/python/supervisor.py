@@ -59,8 +59,10 @@ def main(level: str, folder: str) -> None:
     if folder:
         take_mark(folder)
     supervisor = Supervisor(life, level, folder, groups, lock)
+    if folder:
+        supervisor.watch()
     memory = f"limited by the kernel, and {counted}" if groups else counted
-    messages.write_frame(life, {"stop": STOP[level], "memory": memory})
+    messages.write_frame(life, {"stop": STOP[level], "memory": memory, "guard": supervisor.guard_pid})
     try:
         supervisor.serve(notes, dict(zip(KINDS, queues)))
     finally:
@@ -118,6 +120,7 @@ class Supervisor:
     ) -> None:
         self.life, self.level, self.folder, self.groups, self.lock = life, level, folder, groups, lock
         self.guard: socket.socket | None = None
+        self.guard_pid = 0
         self.leaving: set[int] = set()  # boundaries whose folders the guard has yet to remove
         self.poller = Poller()
         self.queues: dict[str, socket.socket] = {}
@@ -130,8 +133,6 @@ class Supervisor:
 
     def serve(self, notes: socket.socket, queues: dict[str, socket.socket]) -> None:
         """Serve until the parent goes away; `queues` has one for each kind."""
-        if self.folder:
-            self.watch()
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         self.queues, self.stocks = queues, {kind: Stock() for kind in queues}
         for queue in queues.values():
@@ -167,7 +168,8 @@ class Supervisor:
     def watch(self) -> None:
         """Start a guard, and ask it again for what the one before may not have done."""
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 0)  # it is to be no child of this process
-        self.guard = guard = start_guard(self.folder, self.lock)
+        guard, self.guard_pid = start_guard(self.folder, self.lock)
+        self.guard = guard
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         self.poller.on(guard.fileno(), self.on_removed)
         for serial in self.leaving:

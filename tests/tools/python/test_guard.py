@@ -236,3 +236,24 @@ def test_a_session_may_have_as_many_files_as_others(level: str, ok):
     code = "import os, time\nfor number in range(5000): os.close(os.open(str(number), os.O_CREAT))\ntime.sleep(1)"
     assert ok(tool, code + "\nlen(os.listdir())") == "5000\n"
     tool.close()
+
+
+ADOPTING = """
+import ctypes, os, time
+from pathlib import Path
+from turngym.tools import PythonTool
+from turngym.tools.python import server
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER, as the first process of a container is
+tool = PythonTool(timeout=30.0, level="landlock")
+tool.call({"code": "1"})
+tool.close()
+children = Path(f"/proc/self/task/{os.getpid()}/children")
+before = len(children.read_text().split())
+server._servers.pop("landlock").child.close()
+print(before, children.read_text().split())
+"""
+
+
+def test_no_zombie_is_left_to_a_process_that_takes_over_orphans():
+    done = subprocess.run([sys.executable, "-c", ADOPTING], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 []\n"
