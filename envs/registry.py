@@ -15,7 +15,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -231,8 +231,12 @@ class EnvOptions:
         """
         values = named_values("option", self.option)
         others = [item for item in options if item.partition("=")[0] not in values]
-        fields = {name: None for name in ("tasks", "difficulty") if name in values}
-        return replace(self, option=(*others, *self.option), **fields, **({"shots": 0} if "shots" in values else {}))
+        return EnvOptions(
+            tasks=None if "tasks" in values else self.tasks,
+            difficulty=None if "difficulty" in values else self.difficulty,
+            shots=0 if "shots" in values else self.shots,
+            option=(*others, *self.option),
+        )
 
 
 def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
