@@ -168,11 +168,19 @@ class Comparison:
         return [self._trial(method, config, seed) for seed in self.seeds for method, config in self.methods.items()]
 
     def _trial(self, method: str, config: TrainConfig, seed: int) -> Trial:
-        policy = {"policy": str(self.start(seed))} if self.final.world else {}
-        own = config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"), **policy)
-        reference = self.methods[self.reference] if self.measures_effect and method != self.reference else None
-        where = self.base if self.final.world and self.folder.name == self.base else ""  # one of several worlds
-        return Trial(method, own, self.final, reference, where)
+        """Return the run of a method with a seed."""
+        config = config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"))
+        if self.final.world:
+            config = config.changed(policy=str(self.start(seed)))
+        has_reference = self.measures_effect and method != self.reference
+        one_of_several_worlds = self.final.world is not None and self.folder.name == self.base
+        return Trial(
+            method=method,
+            config=config,
+            final=self.final,
+            reference=self.methods[self.reference] if has_reference else None,
+            where=self.base if one_of_several_worlds else "",
+        )
 
     def start(self, seed: int) -> Path:
         """Return the folder of the policy that a seed begins with in a world."""

@@ -38,15 +38,16 @@ def evol_rl(*, mix: Share = 1.0) -> Control:
 @Vote
 def voted(tree: Tree, same: Same) -> list[float]:
     """Return the score of each leaf of a tree; that of one that is not learned from is not used."""
-    scores, found = [-1.0] * len(tree.leaves), [one for one in answers(tree, same) if isinstance(one[1], str)]
-    counted, given = [place for place, _ in found], [answer for _, answer in found]
-    texts = [" ".join(tree.turns[node].text for node in tree.replies(tree.leaves[place])) for place in counted]
+    scores = [-1.0] * len(tree.leaves)
+    answer_of = {place: answer for place, answer in answers(tree, same) if isinstance(answer, str)}
     learned = sum(leaf.learned for leaf in tree.leaves)
-    if counted and (len(counted) > 1 or learned == 1):
-        chosen = Counter(given).most_common(1)[0][0]
-        values = worth([answer == chosen for answer in given], similarities(texts))
-        for place, value in zip(counted, values, strict=True):
-            scores[place] = value
+    if not answer_of or (len(answer_of) == 1 and learned > 1):
+        return scores
+    majority = Counter(answer_of.values()).most_common(1)[0][0]
+    in_majority = [answer == majority for answer in answer_of.values()]
+    texts = [" ".join(tree.turns[node].text for node in tree.replies(tree.leaves[place])) for place in answer_of]
+    for place, score in zip(answer_of, worth(in_majority, similarities(texts)), strict=True):
+        scores[place] = score
     return scores
 
 
