@@ -108,7 +108,6 @@ def test_spellings_of_the_right_answer_vote_together():
     assert summarize(episodes).maj == interval([0.0], 1) == summarize(episodes, same=spelled_alike).maj
 
 
-@pytest.mark.skipif(not hasattr(MathGrader, "same"), reason="the math grader does not compare answers yet")
 def test_the_math_grader_has_spellings_vote_together():
     same = same_in(make("turngym/Math-v0"))
     episodes = [*(episode(answer, True) for answer in HALVES), *(episode(answer, False) for answer in THREES)]
