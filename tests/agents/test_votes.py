@@ -3,7 +3,6 @@
 import json
 
 import gymnasium
-import pytest
 
 from turngym.agents import evaluate
 from turngym.agents.scores import Episode, interval, majority, summarize
