@@ -41,12 +41,16 @@ class Idle:
         self.files = max(self.files, len(world.scratch_files()))
 
     def settle(self) -> dict[int, proc.Process]:
-        """Wait until the processes below this one are as few as they were idle and stay the same; return them."""
+        """Wait until the processes below this one are as few as they were idle and stay the same; return them.
+
+        On a busy machine a process that has ended waits for its parent's turn: only a zombie that stays is one left.
+        """
         began, last = time.monotonic(), proc.descendants()
         while time.monotonic() < began + SETTLE:
             time.sleep(0.05)
             now = proc.descendants()
-            if now.keys() == last.keys() and proc.within_shape(proc.shape(now), self.shape):
+            ended = any(process.zombie for process in now.values())
+            if not ended and now.keys() == last.keys() and proc.within_shape(proc.shape(now), self.shape):
                 return now
             last = now
         return last

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from turngym.tests.verify.sandbox import proc
+from turngym.tests.verify.sandbox.idle import SETTLE
 from turngym.tools import ToolFailure
 from turngym.tools.python import PythonTool
 
@@ -54,9 +55,10 @@ def works(level: str, file: str, port: int) -> dict[str, Any]:
     reached = tool.call({"code": _TRY.format(file=file, port=port)}).text.split()
     tool.call({"code": "import subprocess\nsubprocess.Popen(['sleep', '600'])"})
     tool.close()
-    time.sleep(0.3)
-    processes = proc.descendants().values()
-    zombies = sum(process.zombie for process in processes)
+    zombies, until = 1, time.monotonic() + SETTLE
+    while zombies and time.monotonic() < until:
+        time.sleep(0.3)
+        zombies = sum(process.zombie for process in proc.descendants().values())
     left = f"{zombies} zombies" if zombies else ""
     return {
         "level": level,
