@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import Any, TypeVar, overload
 
 from ..core import brief
 
 T = TypeVar("T")
+MAX_NESTING = 100  # objects and lists within each other in an answer
 
 
 class Fault(StrEnum):
@@ -67,15 +69,33 @@ def serialize(value: Any) -> bytes:
 
 
 def parse(data: bytes) -> Any:
-    """Return the value of a JSON text; raises `ShapeError` for anything else, NaN and infinity included."""
+    """Return the value of a JSON text; raises `ShapeError` for anything else, NaN and infinity included.
+
+    Values may be nested only so deep that whoever copies, prints or writes one stays far from Python's own limit.
+    """
     try:
-        return json.loads(data.decode(), parse_constant=_refuse)
+        value = json.loads(data.decode(), parse_constant=_refuse)
     except UnicodeDecodeError as error:
         raise ShapeError(f"it is not UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise ShapeError("its JSON is nested too deeply") from None
     except ValueError as error:
         raise ShapeError(f"it is not JSON: {str(error)[:200]} in {data[:60]!r}") from None
+    if _is_nested_deeper(value, MAX_NESTING):
+        raise ShapeError("its JSON is nested too deeply")
+    return value
+
+
+def _is_nested_deeper(value: Any, most: int) -> bool:
+    """Return whether a JSON value has more than `most` objects and lists within each other."""
+    level = [value]
+    for _ in range(most + 1):
+        containers = [member for member in level if isinstance(member, dict | list)]
+        if not containers:
+            return False
+        members = (one.values() if isinstance(one, dict) else one for one in containers)
+        level = list(chain.from_iterable(members))
+    return True
 
 
 def _refuse(name: str) -> None:

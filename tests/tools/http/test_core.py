@@ -28,12 +28,21 @@ def test_what_is_written_is_read_again(value):
         (b"1 2", "not JSON"),
         ('"é"'.encode("latin-1"), "not UTF-8 at byte 1"),
         (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 101 + b"]" * 101, "nested too deeply"),
+        (b'{"a":' * 101 + b"1" + b"}" * 101, "nested too deeply"),
+        (b'[1, {"a": [0], "b":' + b"[" * 99 + b"]" * 99 + b"}, 2]", "nested too deeply"),
         (b"9" * 5000, "not JSON"),
     ],
 )
 def test_what_is_no_json_is_a_shape_error(data, said):
     with pytest.raises(ShapeError, match=said):
         parse(data)
+
+
+@pytest.mark.parametrize(("opening", "end"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_a_hundred_levels_are_read(opening, end):
+    data = opening * 100 + b"1" + end * 100
+    assert json.dumps(parse(data)).encode() == data.replace(b":", b": ")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, [-math.inf]])
