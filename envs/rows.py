@@ -350,4 +350,3 @@ def plain_lines(path: Path) -> Iterator[bytes]:
         raise WrongEncoding(f"{path} is in UTF-16; save it as UTF-8, as with: iconv -f UTF-16 -t UTF-8")
     yield first.removeprefix(codecs.BOM_UTF8)
     yield from lines
-

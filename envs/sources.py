@@ -140,7 +140,9 @@ def _place(source: DataSet, name: str, options: SourceOptions) -> tuple[Sequence
         return [splits[options.split]], 0.0
     if options.split == "test" or "train" not in splits:
         served = ", ".join(splits) or "none of ours"
-        raise ValueError(f"{name} has no split for {options.split!r}; its rows serve {served}; name one with --split, or all")
+        raise ValueError(
+            f"{name} has no split for {options.split!r}; its rows serve {served}; name one with --split, or all"
+        )
     share = HOLDOUT if options.holdout is None else options.holdout
     if options.split == "valid" and not share:
         raise ValueError(f"holdout is 0, but {name} has no split for 'valid'; hold out a share of train, such as 0.05")

@@ -52,7 +52,9 @@ def check_folder(folder: Path) -> None:
         return
     for name in _data_files(_front_matter(card)):
         if name.startswith(("/", "~")) or any(part in name for part in _FAR):
-            raise ValueError(f"{card} names the data file {name!r}, which is outside of {folder}; put it into the folder")
+            raise ValueError(
+                f"{card} names the data file {name!r}, which is outside of {folder}; put it into the folder"
+            )
 
 
 def _front_matter(card: Path) -> Any:

@@ -98,7 +98,9 @@ def test_several_right_answers_are_taken_each_once():
 
 def test_a_field_of_aliases_may_be_there():
     fields, golds = Fields("q", "a", gold=as_texts, aliases="more"), []
-    assert read_row({"q": "?", "a": "x", "more": ["y", "x", "z"]}, [fields], golds.append) == QuestionRow("?", ("x", "y", "z"))
+    assert read_row({"q": "?", "a": "x", "more": ["y", "x", "z"]}, [fields], golds.append) == QuestionRow(
+        "?", ("x", "y", "z")
+    )
     assert golds == ["x", "y", "z"]
     for row in ({"q": "?", "a": "x"}, {"q": "?", "a": "x", "more": []}, {"q": "?", "a": "x", "more": None}):
         assert read_row(row, [fields]) == QuestionRow("?", ("x",))
