@@ -200,9 +200,7 @@ def _register_late(env_id: str) -> None:
     known = entries()
     if (entry := next((entry for entry in known if entry.id == env_id), None)) is None:
         names = f"{did_you_mean(env_id, gymnasium.registry)}turngym has {', '.join(entry.id for entry in known)}"
-        raise ValueError(
-            f"unknown environment {env_id!r}; {names}; one in a file of your own is named module:Class or file.py:factory"
-        )
+        raise ValueError(f"unknown environment {env_id!r}; {names}; one in a file of your own is named file.py:factory")
     try:
         _register(entry, known)
     except gymnasium.error.Error as error:
@@ -231,11 +229,11 @@ class EnvOptions:
     """Options of the environment."""
 
     tasks: str | None = None
-    """The tasks: a file (JSONL, JSON, CSV, Parquet; fields `problem, answer`, `question, answer` or as verl has them), a
-    folder in the layout of the Hugging Face hub, a data set (`gsm8k`,
-    `math`, `math500`, `aime24`, `aime25`, `amc23`, `hmmt25`, `brumo25`, `cmimc25`, `minerva`, `olympiadbench`,
-    `omni-math`, `dapo-math`, `deepscaler`, `hotpotqa`, `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or
-    `OWNER/NAME` on the Hugging Face hub), or `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""
+    """The tasks: a file (JSONL, JSON, CSV, Parquet; fields `problem, answer`, `question, answer` or as verl has them),
+    a folder in the layout of the Hugging Face hub, a data set (`gsm8k`, `math`, `math500`, `aime24`, `aime25`, `amc23`,
+    `hmmt25`, `brumo25`, `cmimc25`, `minerva`, `olympiadbench`, `omni-math`, `dapo-math`, `deepscaler`, `hotpotqa`,
+    `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or `OWNER/NAME` on the Hugging Face hub), or
+    `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""
     difficulty: tuple[int, ...] | None = None
     """Difficulties of generated tasks, 1 to 5."""
     shots: int | str = 0

@@ -78,7 +78,7 @@ def load_tasks(
 
 
 def load_folder(folder: Path, options: SourceOptions) -> Tasks:
-    """Load the data set in a folder of the hub's layout. Raises as `load_hub` does, and where there are no data in it."""
+    """Load the data set in a folder of the hub's layout. Raises as `load_hub` and `check_folder` do."""
     library("datasets", f"the folder {folder}")
     check_folder(folder)
     return _load(DataSet(str(folder), options.shapes), folder.resolve().name, options)

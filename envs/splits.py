@@ -6,7 +6,7 @@ split has seeds of its own.
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,25 @@ ADVICE = """def __init__(self, split="train"): self.tasks = {"train": …, "vali
 
 @dataclass(frozen=True)
 class Split:
-    """An environment and the numbers of its episodes in a split; `note` says how they were chosen for it."""
+    """An environment and the numbers of its episodes in a split.
+
+    Args:
+        note: How they were chosen for the split.
+        repeats_training: They are those of `train`, though another split was asked for: there are too few to split.
+    """
 
     env: TextEnv
     tasks: Sequence[int]
     note: str = ""
+    repeats_training: bool = False
 
 
 def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
     """Make an environment for the split that is among its options, and try whether an episode begins.
 
     One that does not take the option `split` has its tasks split by their index, or its seeds where it has no tasks.
-    The split `all` is that of all tasks, `UNNAMED` that of `test`, or of all tasks if the environment has no splits.
+    The split `all` is that of all tasks, `UNNAMED` that of `test`, or of all tasks if the environment has no splits. Of
+    fewer than `FOLD` tasks none are held out: `train` and `valid` are all of them, and there is no `test`.
 
     Raises ValueError, TypeError where it cannot be made, there is no such split, or no task is left for it.
     """
@@ -48,34 +55,18 @@ def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
     return split
 
 
-@dataclass(frozen=True)
-class TrainingSplits:
-    """What a training run trains on, and what it is validated on; `note` says it if these are the same tasks."""
-
-    train: Split
-    valid: Split
-    note: str = ""
-
-
-def open_training(env_id: str, options: Mapping[str, Any]) -> TrainingSplits:
-    """Open the splits `train` and `valid`.
-
-    An environment with fewer than `FOLD` tasks and no splits has none to hold out: it is trained and validated on all.
+def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split]:
+    """Open the splits `train` and `valid`; the note of the second says it if they are the same tasks.
 
     Raises as `open_split` does.
     """
     train = open_split(env_id, {**options, "split": "train"})
-    if not takes(env_id, "split") and has_tasks(train.env) and task_count(train.env) < FOLD:
-        note = f"{env_id} has {task_count(train.env)} tasks and no splits, so the validation is on the training tasks"
-        every = range(task_count(train.env))
-        valid = open_split(env_id, options)
-        return TrainingSplits(Split(train.env, every), Split(valid.env, every), f"{note}: add tasks to hold some out")
     valid = open_split(env_id, {**options, "split": "valid"})
-    note = ""
     if takes(env_id, "split") and _same_list(train.env, valid.env):
         fix = "set holdout, or choose the tasks by the option `split`, to hold some out"
         note = f"train and valid of {env_id} are the same tasks, so the validation is on the training tasks: {fix}"
-    return TrainingSplits(train, valid, note)
+        valid = replace(valid, note=note, repeats_training=True)
+    return train, valid
 
 
 def _same_list(first: TextEnv, second: TextEnv) -> bool:
@@ -142,6 +133,11 @@ def _open(env_id: str, options: Mapping[str, Any]) -> Split:
     if not has_tasks(env):
         first = SPLITS.index(split) * SEEDS
         return Split(env, range(first, first + SEEDS), f"{env_id} has no tasks: {split} begins episodes by seed")
+    if count < FOLD and split == "valid":
+        what = f"{env_id} has {count} tasks and no splits, so the validation is on the training tasks"
+        return Split(env, range(count), f"{what}: with {FOLD} or more, some are held out", repeats_training=True)
+    if count < FOLD and split == "train":
+        return Split(env, list(range(count)))
     tasks = [i for i in range(count) if split == {FOLD - 2: "valid", FOLD - 1: "test"}.get(i % FOLD, "train")]
     lacks = f"{env_id} takes no option 'split'"
     if not tasks:

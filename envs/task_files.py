@@ -1,7 +1,7 @@
 """Files of tasks: JSON lines, JSON, CSV, TSV, Parquet, and folders in the layout of the Hugging Face hub.
 
-All of them are read as data and within the limits of `tools.files`. Parquet needs the package pyarrow (extra `parquet`),
-a folder the package datasets (extra `tasks`).
+All of them are read as data and within the limits of `tools.files`. Parquet needs the package pyarrow (extra
+`parquet`), a folder the package datasets (extra `tasks`).
 """
 
 import csv
@@ -26,10 +26,10 @@ _FAR = ("://", "::", "..")  # parts of a path that leads out of a folder of data
 
 
 def load_file(path: str | Path, options: SourceOptions | None = None) -> ListTasks:
-    """Read the tasks of a file: `.json`, `.csv`, `.tsv` (each also `.gz`, `.xz`) or `.parquet`; any other as JSON lines.
+    """Read the tasks of a `.json`, `.csv`, `.tsv` (each also `.gz`, `.xz`) or `.parquet` file; any other is JSON lines.
 
-    A `.json` file holds a list of objects, or JSON lines. The first line of a CSV names its columns. The rows are those
-    that `load_jsonl` describes.
+    A `.json` file holds a list of objects, or JSON lines. The first line of a CSV names its columns. `load_jsonl`
+    describes the rows.
 
     Raises FileNotFoundError if there is no such file; ValueError if the file, or a row of it, cannot be used, or a
     package is missing; the message names file and row.

@@ -131,12 +131,11 @@ def task_options(config: TrainConfig) -> dict[str, Any]:
 
 def open_splits(config: TrainConfig, options: Mapping[str, Any]) -> tuple[Split, Split]:
     """Return the tasks to train on and those held out. Raises as `open_split` does, and where they are too few."""
-    splits = open_training(config.env, options)
-    train, valid = splits.train, splits.valid
+    train, valid = open_training(config.env, options)
     if (total := len(train.tasks)) < config.prompts:
         fix = f"use fewer prompts: --prompts {total}"
         raise ValueError(f"prompts is {config.prompts}, but the task set has {total} tasks; {fix}")
-    return train, replace(valid, note=splits.note or valid.note)
+    return train, valid
 
 
 def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from itertools import combinations
 from typing import Any
 
 import gymnasium
@@ -178,10 +179,9 @@ def _check_splits(subject: Subject) -> str:
     if len(set(first)) > 1 and all(other == first for other in others):
         fix = "choose `tasks` by it, or leave it out"
         return f"the option `split` is accepted and ignored, so a validation is on the training tasks; {fix}"
-    for split in SPLITS:
-        same = next((other for other in seen if other != split and seen[other] == seen[split]), None)
-        if same is not None and len(set(seen[split])) > 1:
-            raise Broken(f"split={split!r} has the tasks of split={same!r}; choose `tasks` by the option `split`")
+    for other, split in combinations(SPLITS, 2):
+        if seen[split] == seen[other] and len(set(seen[split])) > 1:
+            raise Broken(f"split={split!r} has the tasks of split={other!r}; choose `tasks` by the option `split`")
     return "three splits"
 
 
