@@ -197,6 +197,8 @@ def _creator(spec: EnvSpec) -> Callable[..., Any]:
 
 def _register_late(env_id: str) -> None:
     """Register what was installed after `import turngym`; say what is wrong with an id that cannot be registered."""
+    if env_id.endswith(".py"):
+        raise ValueError(f"{env_id} is a file; name the factory in it, such as {env_id}:make")
     known = entries()
     if (entry := next((entry for entry in known if entry.id == env_id), None)) is None:
         names = f"{did_you_mean(env_id, gymnasium.registry)}turngym has {', '.join(entry.id for entry in known)}"

@@ -138,7 +138,7 @@ def test_all_tasks_are_a_split_where_they_can_be_listed(register, tmp_path):
 
 def test_a_few_tasks_are_all_trained_on_and_the_validation_says_so(register):
     train, valid = open_training(register(Few), {})
-    assert train.tasks == valid.tasks == range(3) and not train.repeats_training and valid.repeats_training
+    assert [*train.tasks] == [*valid.tasks] == [0, 1, 2] and not train.repeats_training and valid.repeats_training
     assert valid.note == (
         "test/Few-v0 has 3 tasks and no splits, so the validation is on the training tasks: "
         "with 10 or more, some are held out"
