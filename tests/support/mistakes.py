@@ -90,7 +90,7 @@ OF_OWN_QUESTIONS: dict[str, str] = {
     "check my-own.py:make": "Python cannot import 'my-own'; rename it, such as to 'my_own'",
     "check ../own.py:make": "the file is not below the current folder; run this in its folder: cd ..",
     "check broken.py:make": "importing broken raises SyntaxError:",
-    "check own.py:ENV": "own:ENV is a QuestionEnv; name a class that derives from TextEnv, or a function that makes one",
+    "check own.py:ENV": "own:ENV is a QuestionEnv; name a class that derives from TextEnv, or a function that",
     "check own.py:returns_nothing": "returns None; it has to return the environment: does it lack a `return`?",
     # questions
     "check own.py:wrong_key": "tasks[1] has the fields question, anwser; a row needs",
@@ -104,14 +104,12 @@ OF_OWN_QUESTIONS: dict[str, str] = {
     "check own.py:no_file": "task file nothing.csv does not exist; give a .jsonl or .json, .csv, .tsv or .parquet file",
     # graders
     "check own.py:no_grader": "missing 1 required positional argument: 'grader' (",
-    "check own.py:one_parameter": "the grader short takes (answer); it is called with two texts: def grade(answer, gold)",
+    "check own.py:one_parameter": "the grader short takes (answer); it is called with two texts: def grade(",
     "check own.py:swapped": "the grader swap takes (gold, answer); the answer comes first, then the gold",
     "check own.py:grader_class": "the grader is the class Exact; make one: Exact()",
     "check own.py:grader_text": "the grader is 'exact'; write a function: def grade(answer, gold)",
-    "eval own.py:grader_returns_nothing --policy expert": "the grader forgot returns None (does it lack a `return`?)",
-    "eval own.py:grader_raises --policy expert": "the grader parse raises ValueError: could not convert string to float",
     # tools
-    "check own.py:tool_without_types": "parameter 'city' of tool bare has no annotation; annotate it, e.g. `city: str`",
+    "check own.py:tool_without_types": "parameter 'city' of tool bare has no annotation; annotate it, e.g. `",
     "check own.py:tool_without_text": "tool silent has no docstring; its first paragraph is what the agent reads",
     "check own.py:tool_lambda": "tool <lambda> has no docstring",
     "check own.py:tool_class": "Table cannot be made: missing a required argument: 'rows'; write Toolset(Table, …)",
@@ -123,7 +121,7 @@ OF_OWN_QUESTIONS: dict[str, str] = {
     "eval turngym/Math-v0 --policy expert --tasks utf16.csv": "utf16.csv is in UTF-16; save it as UTF-8",
     "eval turngym/Math-v0 --policy expert --tasks gap.csv": "gap.csv:2: field 'answer' is ''; it needs text",
     "eval turngym/Math-v0 --policy expert --tasks fake.parquet": "fake.parquet is no Parquet file that can be read",
-    "eval turngym/Math-v0 --policy expert --split all": "split is 'all', which is for tasks of a list or a file; choose",
+    "eval turngym/Math-v0 --policy expert --split all": "split is 'all', which is for tasks of a list or a file;",
     "eval own.py:make --policy expert --split test": "its 3 tasks are too few to hold some out for test",
 }
 """Mistakes with questions, tools, graders and files of one's own."""
@@ -131,7 +129,8 @@ OF_OWN_QUESTIONS: dict[str, str] = {
 _OWN = '''
 from turngym.envs import QuestionEnv
 
-ROWS = [{"question": f"How warm is {city}?", "answer": warm} for city, warm in {"Oslo": -3, "Rome": 14, "Lima": 19}.items()]
+WARM = {"Oslo": -3, "Rome": 14, "Lima": 19}
+ROWS = [{"question": f"How warm is {city}?", "answer": WARM[city]} for city in WARM]
 
 
 def lookup(city: str) -> str:
@@ -164,14 +163,6 @@ def swap(gold, answer):
     return answer == gold
 
 
-def forgot(answer, gold):
-    answer == gold
-
-
-def parse(answer, gold):
-    return float(f"{answer} degrees") == float(gold)
-
-
 class Exact:
     def grade(self, *, completion, gold):
         return completion == gold
@@ -198,8 +189,6 @@ one_parameter = lambda: of(grader=short)
 swapped = lambda: of(grader=swap)
 grader_class = lambda: of(grader=Exact)
 grader_text = lambda: of(grader="exact")
-grader_returns_nothing = lambda: of(grader=forgot)
-grader_raises = lambda: of(grader=parse)
 tool_without_types = lambda: of(tools=[bare])
 tool_without_text = lambda: of(tools=[silent])
 tool_lambda = lambda: of(tools=[lambda city: "-3"])
