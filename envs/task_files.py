@@ -6,6 +6,7 @@ All of them are read as data and within the limits of `tools.files`. Parquet nee
 
 import csv
 import gzip
+import importlib
 import json
 import lzma
 import os
@@ -59,8 +60,7 @@ def check_folder(folder: Path) -> None:
 
 def _front_matter(card: Path) -> Any:
     """Return what stands between the first two `---` of a card."""
-    import yaml  # which comes with the package datasets
-
+    yaml = importlib.import_module("yaml")  # it comes with the package datasets
     text = read_text(card)
     if not text.startswith("---"):
         return None
