@@ -54,8 +54,9 @@ class Eval(Shown):
     """Episodes of each task: the k of avg@k."""
     k: tuple[int, ...] = ()
     """The k of pass@k and pass^k, one or several; the powers of two when left out."""
-    split: str = "test"
-    """Split of the tasks: `train`, `valid` or `test`."""
+    split: str = ""
+    """Split of the tasks: `train`, `valid`, `test`, or `all` for all tasks of a list or a file. When left out it is
+    `test`; of an environment without splits it is all tasks."""
     sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = SamplingOptions()
     top_p: float = 1.0
     """The smallest set of tokens with this mass is drawn from, 1 for all."""

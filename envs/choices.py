@@ -20,7 +20,8 @@ MOST_TEXT = 20_000  # characters of a text that stands in a prompt
 MOST_ITEMS = 1000  # of a list
 LARGEST = 10**9  # of numbers that bound nothing
 MOST_SECONDS, MOST_MIB = 10, 512  # of a tool
-_TASK_FILE = re.compile(r"[^\0]{1,4000}\.jsonl?(\.gz|\.xz)?", re.DOTALL)
+# Parquet and folders are read by other packages, so they are the command's.
+_TASK_FILE = re.compile(r"[^\0]{1,4000}\.(jsonl?|csv|tsv)(\.gz|\.xz)?", re.DOTALL)
 
 
 def is_none(value: Any) -> bool:
@@ -79,7 +80,7 @@ def is_level(value: Any) -> bool:
 
 
 def is_task_file(value: Any) -> bool:
-    """Return whether a value is the path of a JSONL file: what is there and no plain file is none.
+    """Return whether a value is the path of a file of JSON lines, JSON or CSV; what is there has to be a plain file.
 
     It is read as data, line by line and within limits. What it says reaches the policy and the folder of the run, and
     nothing else, as servers and loggers are the command's choice. So it may lie anywhere.
@@ -90,6 +91,11 @@ def is_task_file(value: Any) -> bool:
         return Path(value).expanduser().is_file() or not Path(value).expanduser().exists()
     except OSError:
         return False
+
+
+def is_task_name(value: Any) -> bool:
+    """Return whether a value is a word, as the names of data sets are, and no folder has that name."""
+    return text(r"[\w-]*")(value) and not (isinstance(value, str) and value and Path(value).is_dir())
 
 
 def is_near(value: Any, *folders: Path) -> bool:
@@ -104,7 +110,7 @@ WORD, WORDS, INTEGER, INTEGERS = text(), several(text(r"[\w, -]*")), number(), s
 COMMAND: Rule = is_none
 # Options of the environments of turngym, and of every environment with tasks.
 OPTIONS: Mapping[str, Rule] = {
-    "tasks": either(text(r"[\w-]*"), text(r"reasoning-gym:[\w-]+(,[\w-]+)*", 2000), is_task_file),
+    "tasks": either(is_task_name, text(r"reasoning-gym:[\w-]+(,[\w-]+)*", 2000), is_task_file),
     "shots": either(number(0, 64), is_task_file),
     "corpus": either(is_none, is_task_file),
     "games": COMMAND,

@@ -28,8 +28,9 @@ from gymnasium.wrappers.utils import create_zero_array
 
 from ..tools import ToolFailure
 from ..tools.thoughts import without_thoughts
-from .examples import Examples, Message
+from .examples import Examples
 from .rewards import Rewards, added
+from .tasks import Message
 
 
 class StopReason(StrEnum):

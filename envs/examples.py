@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .rows import json_rows
+from .tasks import Message
 
-Message = dict[str, Any]
-"""One chat message: `role` and `content`, as chat templates take them."""
 Example = tuple[Message, ...]
 """A conversation that the user begins and the assistant ends."""
 _PARTS = ("role", "content")

@@ -8,8 +8,9 @@ A call is a valid action where it could be read and the tool ran to its end, a f
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -20,8 +21,9 @@ from ..tools.formats import unfenced
 from ..tools.formats.foreign import foreign_call
 from ..tools.plugins import as_tools, forked
 from .core import MAX_BYTES, Reply, StopReason, TextEnv, TextSpace
-from .examples import Message
-from .tasks import Task, Tasks, choose_index
+from .graders import FunctionGrader, as_grader
+from .task_sets import as_task_set
+from .tasks import Message, Task, Tasks, choose_index
 
 TOOL_TIMEOUT = 60.0
 GRACE = 5.0  # on top, in which a tool with a limit of its own has what it needs, and ends what an agent did in time
@@ -156,14 +158,19 @@ class QuestionEnv(TextEnv):
     """Ask a question, let the agent use tools, grade its answer.
 
     Args:
-        tasks: The questions; `reset(options={"task": i})` picks one, else the environment's generator draws it.
-        grader: Scores the final answer; the gold never leaves it.
+        tasks: The questions: a list of dicts `{"question": …, "answer": …}`, of pairs (question, answer) or of
+            `Task`s; a file, a folder or a data set that `load_tasks` reads; or a set of tasks.
+            `reset(options={"task": i})` picks one, else the environment's generator draws it.
+        grader: Scores the final answer: a function `grade(answer, gold)` that returns True, False or a number from 0 to
+            1, or an object with `grade(*, completion, gold)`. The gold never leaves it.
         tools: What the agent can call: tools, typed functions with a docstring, classes whose public methods are.
         format: How calls are written (`turngym.tools.FORMATS`).
         system: The system prompt, in front of the format's own instructions.
         max_turns: Turn limit; a question without tools has one turn.
         tool_timeout: Seconds after which a tool that has not answered counts as unable to run. A tool that has a
             `timeout` of its own, as `PythonTool`, ends what an agent does by then at the latest: a result, no failure.
+
+    Raises TypeError or ValueError if tasks, grader or tools cannot be used: what is wrong, where, and the fix.
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "grader", "format", "task"}
@@ -171,8 +178,8 @@ class QuestionEnv(TextEnv):
 
     def __init__(
         self,
-        tasks: Tasks,
-        grader: Grader,
+        tasks: Tasks | Iterable[Any] | str | Path,
+        grader: Grader | Callable[[str, str], Any],
         tools: Sequence[AnyTool] = (),
         format: str = "hermes",
         system: str = "",
@@ -180,9 +187,10 @@ class QuestionEnv(TextEnv):
         tool_timeout: float = TOOL_TIMEOUT,
     ) -> None:
         super().__init__(max_turns if tools else 1)
-        self.tasks, self.grader = tasks, grader
+        self.tasks: Tasks = as_task_set(tasks)
+        self.grader: Grader = as_grader(grader)
         # A problem of a file may be of any length, and it is the first observation.
-        self.observation_space = TextSpace(max(MAX_BYTES, getattr(tasks, "longest", 0)))
+        self.observation_space = TextSpace(max(MAX_BYTES, getattr(self.tasks, "longest", 0)))
         self.toolbox = Toolbox(tools, tool_timeout)
         self.format: Format = get_format(format)
         self.format.instructions(self.toolbox.schemas)  # refuses tools that it cannot call
@@ -227,7 +235,8 @@ class QuestionEnv(TextEnv):
         """Compute with the Python tool where there is one, then answer; without a program it prints the answer."""
         if self.task is None:
             raise RuntimeError("gold() needs an episode: call reset() first")
-        gold, answer = self.task.gold, f"\\boxed{{{self.task.gold}}}"
+        gold = self.task.gold
+        answer = gold if isinstance(self.grader, FunctionGrader) else f"\\boxed{{{gold}}}"
         if "python" not in self.toolbox.tools or self.turn or self.max_turns == 1:
             return [answer]
         number = gold.removeprefix("-").isdecimal() and gold.isascii()
@@ -249,9 +258,12 @@ class QuestionEnv(TextEnv):
 
     def messages(self, observation: str) -> list[Message]:
         instructions = self.format.instructions(self.toolbox.schemas) if len(self.toolbox) else ""
-        system = "\n".join(part for part in (self.system, instructions) if part)
-        opening = [{"role": "system", "content": system}] if system else []
-        return [*opening, {"role": "user", "content": observation}]
+        opening = self.task.opening if self.task is not None else getattr(self.tasks, "opening", ())
+        own = [message["content"] for message in opening if message["role"] == "system"]
+        system = "\n".join(part for part in (*own, self.system, instructions) if part)
+        first = [{"role": "system", "content": system}] if system else []
+        earlier = [message for message in opening if message["role"] != "system"]
+        return [*first, *earlier, {"role": "user", "content": observation}]
 
     def tool_schemas(self) -> list[dict[str, Any]]:
         return self.toolbox.schemas if self.format.native else []

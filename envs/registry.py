@@ -3,7 +3,8 @@
 Importing `turngym` registers the ids with Gymnasium. Other packages declare theirs as entry points of the group
 `turngym.envs`: the name is the id, the value `module:factory`. They are registered without importing the module, so a
 broken one is an error only when it is made. What no package declares is named with its module: `module:Class`,
-`module:factory`, or as in Gymnasium `module:ID`, where importing the module registers the id.
+`module:factory`, or as in Gymnasium `module:ID`, where importing the module registers the id. `file.py:factory` is
+another way to write it, for a file in or below the current folder.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from ..tools.files import parse_toml
 from ..tools.plugins import GROUP as TOOLS
-from ..tools.plugins import declared, is_foreign, load, load_module, tool_names
+from ..tools.plugins import declared, is_foreign, load, load_module, place, tool_names
 from ..tools.python import LEVELS, require
 from . import choices
 from .core import Outcome, StopReason, TextEnv
@@ -79,12 +80,35 @@ def register_all() -> None:
                 _register(entry, known)
 
 
+def module_id(env_id: str) -> str:
+    """Return `module:name` for `file.py:name`, which journals have, and any other id as it is.
+
+    Raises ValueError if the file is not in or below the current folder, or its name is no module's.
+    """
+    file, colon, name = env_id.partition(":")
+    if not colon or not file.endswith(".py"):
+        return env_id
+    path = Path(file)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(
+            f"{env_id}: the file is not below the current folder; run this in its folder: cd {path.parent}"
+        )
+    parts = path.with_suffix("").parts
+    if odd := next((part for part in parts if not part.isidentifier()), ""):
+        plain = re.sub(r"\W", "_", odd)
+        raise ValueError(f"{env_id}: Python cannot import {odd!r}; rename it, such as to {plain!r}")
+    return f"{'.'.join(parts)}:{name}"
+
+
 def make(env_id: str, **kwargs: Any) -> TextEnv:
     """Make the bare environment (no wrappers) for rollouts, evaluation and play.
 
     Raises ValueError where the id is unknown or its declaration broken, or the environment does not take one of
     `kwargs`; TypeError where the environment is not a `TextEnv`.
     """
+    env_id = module_id(env_id)
     spec = spec_of(env_id)
     creator = _creator(spec)
     options, takes_any = _options(creator)
@@ -95,8 +119,12 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     try:
         env = creator(**{**spec.kwargs, **kwargs})
     except TypeError as error:
-        hint = "; give it a default, or name it with --option" if "required" in str(error) else ""
+        own = getattr(creator, "__name__", "")
+        lacks_option = "required" in str(error) and str(error).startswith((f"{own}()", f"{own}.__init__()"))
+        hint = "; give it a default, or name it with --option" if lacks_option else place(error)
         raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}{hint}") from error
+    if env is None:
+        raise TypeError(f"{env_id} returns None; it has to return the environment: does it lack a `return`?")
     if not isinstance(env, TextEnv):
         raise TypeError(f"{env_id} makes a {type(env).__name__}; turngym supports TextEnv environments only")
     if "max_turns" not in vars(env):
@@ -119,6 +147,7 @@ def spec_of(env_id: str) -> EnvSpec:
 
     Raises ValueError where the id is unknown or its declaration broken, or its module cannot be imported.
     """
+    env_id = module_id(env_id)
     if env_id in gymnasium.registry:
         return gymnasium.registry[env_id]
     module, colon, name = env_id.partition(":")
@@ -142,9 +171,12 @@ def spec_of(env_id: str) -> EnvSpec:
 
 
 def takes(env_id: str, option: str) -> bool:
-    """Return whether an environment can be made with an option. Raises as `make` does."""
-    names, takes_any = _options(_creator(spec_of(env_id)))
-    return takes_any or option in names
+    """Return whether an environment names an option among its parameters: `**options` may lead anywhere.
+
+    Raises as `make` does.
+    """
+    names, _ = _options(_creator(spec_of(env_id)))
+    return option in names
 
 
 def _options(creator: Callable[..., Any]) -> tuple[list[str], bool]:
@@ -165,10 +197,12 @@ def _creator(spec: EnvSpec) -> Callable[..., Any]:
 
 def _register_late(env_id: str) -> None:
     """Register what was installed after `import turngym`; say what is wrong with an id that cannot be registered."""
+    if env_id.endswith(".py"):
+        raise ValueError(f"{env_id} is a file; name the factory in it, such as {env_id}:make")
     known = entries()
     if (entry := next((entry for entry in known if entry.id == env_id), None)) is None:
         names = f"{did_you_mean(env_id, gymnasium.registry)}turngym has {', '.join(entry.id for entry in known)}"
-        raise ValueError(f"unknown environment {env_id!r}; {names}; one in a file of your own is named module:Class")
+        raise ValueError(f"unknown environment {env_id!r}; {names}; one in a file of your own is named file.py:factory")
     try:
         _register(entry, known)
     except gymnasium.error.Error as error:
@@ -197,10 +231,11 @@ class EnvOptions:
     """Options of the environment."""
 
     tasks: str | None = None
-    """The tasks: a JSONL file (fields `problem, answer` or `question, answers`; `.gz` too), a data set (`gsm8k`,
-    `math`, `math500`, `aime24`, `aime25`, `amc23`, `hmmt25`, `brumo25`, `cmimc25`, `minerva`, `olympiadbench`,
-    `omni-math`, `dapo-math`, `deepscaler`, `hotpotqa`, `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or
-    `OWNER/NAME` on the Hugging Face hub), or `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""
+    """The tasks: a file (JSONL, JSON, CSV, Parquet; fields `problem, answer`, `question, answer` or as verl has them),
+    a folder in the layout of the Hugging Face hub, a data set (`gsm8k`, `math`, `math500`, `aime24`, `aime25`, `amc23`,
+    `hmmt25`, `brumo25`, `cmimc25`, `minerva`, `olympiadbench`, `omni-math`, `dapo-math`, `deepscaler`, `hotpotqa`,
+    `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or `OWNER/NAME` on the Hugging Face hub), or
+    `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""
     difficulty: tuple[int, ...] | None = None
     """Difficulties of generated tasks, 1 to 5."""
     shots: int | str = 0
@@ -285,6 +320,7 @@ def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
     `name=value` of the rest. Of an environment of another package it is what reaches further by its name, and what
     could name a file or a module.
     """
+    env_id = module_id(env_id)
     own = not env_id or env_id in _OWN_ENVS
     found = [level for level in _texts(options) if level in LEVELS[1:]]
     for name, value in options.items():

@@ -1,5 +1,9 @@
-"""Rows of questions: which fields hold a problem and its answer, and the tasks that rows and JSONL files give."""
+"""Rows of questions: which fields hold a problem and its answer, and the tasks that rows and JSONL files give.
 
+A problem is a text, or a chat as verl has it: a list of messages that ends with the question.
+"""
+
+import codecs
 import gzip
 import json
 import lzma
@@ -9,20 +13,27 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from ..tools.files import TooMuch, data_lines
-from .tasks import ListTasks, Task, check_split, refuse, text_share
+from .tasks import ALL, ListTasks, Message, Task, check_split, did_you_mean, refuse, text_share
 
 M = TypeVar("M")
 KINDS = ("category", "subject", "type", "subfield", "level")  # fields that may hold a category, the first that does
 # One number whose digits are grouped by commas, with a currency or a unit; in a list or a tuple a comma parts elements.
 _GROUPED_NUMBER = re.compile(r"[^\w,(\[{]*\d{1,3}(?:,\d{3})+(?!\d)[^,]*")
+_MISSING = ("nan", "NaN", "<NA>")  # how pandas writes a missing value
+_NAME_FIELDS = "name others with problem_field and answer_field"
+_BOMS_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
 
 def as_text(value: Any) -> str:
     """Return a text as it is and a number as it is written; raise ValueError for anything else and for nothing."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
@@ -38,6 +49,50 @@ def as_texts(value: Any) -> tuple[str, ...]:
     if not values:
         raise ValueError("it needs a text, or a list of texts")
     return tuple(dict.fromkeys(map(as_text, values)))
+
+
+def right_answers(value: Any) -> str | tuple[str, ...]:
+    """Return the right answers of a list, or the one of anything else as `final_answer` does."""
+    return as_texts(value) if isinstance(value, list | tuple) else final_answer(value)
+
+
+class ChatPrompt(NamedTuple):
+    """A question, and the messages in front of it."""
+
+    opening: tuple[Message, ...]
+    question: str
+
+
+def as_chat(value: Any) -> ChatPrompt:
+    """Return the question of a text, or of a list of messages that ends with one of the user.
+
+    Raises ValueError, with the end of a sentence, if it is neither, or has messages that cannot open an episode.
+    """
+    messages = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(messages, list | tuple):
+        return ChatPrompt((), as_text(messages))
+    if not messages:
+        raise ValueError("it needs a message of the user")
+    for number, message in enumerate(messages, start=1):
+        _check_message(number, message)
+    roles = [message["role"] for message in messages]
+    talk = roles[1:] if roles[0] == "system" else roles
+    if not talk or talk[-1] != "user":
+        raise ValueError(f"its last message is of the role {roles[-1]!r}; it needs a question of the user at the end")
+    alternating = ["user" if place % 2 == 0 else "assistant" for place in range(len(talk))]
+    if talk != alternating:
+        raise ValueError(f"it has the roles {', '.join(roles)}; system comes first, then user and assistant take turns")
+    opening = tuple({"role": message["role"], "content": message["content"]} for message in messages[:-1])
+    return ChatPrompt(opening, as_text(messages[-1]["content"]))
+
+
+def _check_message(number: int, message: Any) -> None:
+    if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
+        raise ValueError(f"message {number} is {message!r:.60}; it needs `role` and `content`")
+    if message["role"] not in ("system", "user", "assistant"):
+        raise ValueError(f"message {number} has the role {message['role']!r}; use system, user and assistant")
+    if not isinstance(message["content"], str):
+        raise ValueError(f"message {number} has the content {message['content']!r:.60}; only text is read")
 
 
 def final_answer(value: Any) -> str:
@@ -56,20 +111,36 @@ class Fields:
 
     problem: str  # the problem's field; a dot reaches into a nested row
     answer: str  # the answer's field, likewise
-    prompt: Callable[[Any], str] = as_text  # of what the problem's field holds; raises ValueError where it cannot
+    prompt: Callable[[Any], str | ChatPrompt] = as_chat  # of the problem's field; raises ValueError if it cannot
     gold: Callable[[Any], str | tuple[str, ...]] = final_answer  # likewise the gold, or all right answers
     aliases: str | None = None  # a field that may hold more right answers
+    category: str | None = None  # a field that may hold the category, if none of `KINDS` does
 
 
-SHAPES = (Fields("problem", "answer"), Fields("question", "answer"))  # the fields that need no naming
+VERL = Fields("prompt", "reward_model.ground_truth", category="data_source")
+# The fields that need no naming.
+SHAPES = (Fields("problem", "answer"), Fields("question", "answer"), Fields("prompt", "answer"), VERL)
+
+
+class QuestionRow(NamedTuple):
+    """A row that was read: its prompt, all right answers, the messages in front of the prompt, and a category or ""."""
+
+    prompt: str
+    golds: tuple[str, ...]
+    opening: tuple[Message, ...] = ()
+    category: str = ""
 
 
 def read_row(
-    row: Any, shapes: Sequence[Fields], check_gold: Callable[[str], object] = str
-) -> tuple[str, tuple[str, ...]]:
-    """Return the prompt and the golds of a row, by the first of `shapes` whose fields it has.
+    row: Any,
+    shapes: Sequence[Fields],
+    check_gold: Callable[[str], object] = str,
+    fix: str = _NAME_FIELDS,
+) -> QuestionRow:
+    """Return what a row holds, by the first of `shapes` whose fields it has.
 
-    Raises ValueError with what is wrong, as the end of a sentence that says where the row is.
+    `fix` says what to do with a row that has none of them. Raises ValueError with what is wrong, as the end of a
+    sentence that says where the row is.
     """
     for fields in shapes:
         try:
@@ -83,12 +154,30 @@ def read_row(
             golds = tuple(dict.fromkeys((*golds, *_made(as_texts, fields.aliases, more))))
         try:
             for gold in golds:
+                if gold in _MISSING:
+                    raise ValueError("that is how a missing value is written; leave the row out, or fill it")
                 check_gold(gold)
         except ValueError as error:
             raise ValueError(f": field {fields.answer!r} is {answer!r}: {error}") from None
-        return prompt, golds
-    found = f"the fields {', '.join(row)}" if isinstance(row, dict) else f"a {type(row).__name__}"
-    raise ValueError(f" has {found}; a row needs {expected(shapes)}; name others with problem_field and answer_field")
+        opening, question = prompt if isinstance(prompt, ChatPrompt) else ((), prompt)
+        return QuestionRow(question, golds, opening, _category(row, fields))
+    if not isinstance(row, dict):
+        raise ValueError(f" has a {type(row).__name__}; a row needs {expected(shapes)}; {fix}")
+    names = ", ".join(map(str, row))
+    raise ValueError(f" has the fields {names}; a row needs {expected(shapes)}; {_near_field(row, shapes)}{fix}")
+
+
+def _near_field(row: Mapping[str, Any], shapes: Sequence[Fields]) -> str:
+    """Return the field that a row may have misspelled, as `did_you_mean` says it."""
+    fields = [field for shape in shapes for field in (shape.problem, shape.answer) if "." not in field]
+    hints = [did_you_mean(str(name), fields) for name in row if name not in fields]
+    return next(filter(None, hints), "")
+
+
+def _category(row: Mapping[str, Any], fields: Fields) -> str:
+    names = (*KINDS, fields.category) if fields.category else KINDS
+    kinds = [row.get(name) for name in names]
+    return next((kind for kind in kinds if kind and isinstance(kind, str)), "")
 
 
 def expected(shapes: Sequence[Fields]) -> str:
@@ -124,7 +213,7 @@ def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str,
 class SourceOptions:
     """Options of task sets that are read. Raises ValueError where one of them cannot be."""
 
-    split: str = "train"  # what the tasks are for: `train`, `valid` or `test`
+    split: str = "train"  # what the tasks are for: `train`, `valid` or `test`; `all` for those of all splits
     holdout: float | None = None  # the share of problems kept for `valid`; None is the source's own
     config: str | None = None  # the part of a data set
     problem_field: str | None = None  # the field of the problem, where the source does not say so itself
@@ -135,12 +224,12 @@ class SourceOptions:
     make: Make = plain_task  # raises ValueError, with the end of a sentence, where the row holds something wrong
 
     def __post_init__(self) -> None:
-        check_split(self.split)
+        check_split(self.split, listed=True)
         if not 0 <= (self.holdout or 0) < 1:
             raise ValueError(f"holdout is {self.holdout}; it is a share, at least 0 and below 1")
-        if self.holdout and self.split == "test":
+        if self.holdout and self.split in ("test", ALL):
             parted = f"holdout is {self.holdout}; a holdout parts train from valid"
-            raise ValueError(f"split is 'test' and {parted}, so set it to 0")
+            raise ValueError(f"split is {self.split!r} and {parted}, so set it to 0")
         problem, answer = self.problem_field, self.answer_field
         if (problem is None) != (answer is None):
             raise ValueError(f"problem_field is {problem!r} and answer_field is {answer!r}; name both or none")
@@ -172,10 +261,9 @@ def tasks_of(
     tasks, faults = [], []
     for where, name, row in rows:
         try:
-            prompt, golds = read_row(row, shapes, options.check_gold)
-            task = options.make(str(row.get("id", name)), prompt, golds, row)
-            kinds = (row.get(kind) for kind in KINDS)
-            tasks.append(replace(task, category=next((kind for kind in kinds if kind and isinstance(kind, str)), "")))
+            question = read_row(row, shapes, options.check_gold)
+            task = options.make(str(row.get("id", name)), question.prompt, question.golds, row)
+            tasks.append(replace(task, category=question.category, opening=question.opening))
         except ValueError as fault:
             faults.append(f"{where}{fault}")
     if len(faults) > options.bad_rows:
@@ -204,10 +292,22 @@ def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTa
     Raises FileNotFoundError where there is no such file; ValueError where the file, or a line of it, is not as
     described; the message names both.
     """
-    path, options = Path(path), options or SourceOptions()
+    path = Path(path)
+    # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
+    return tasks_of_file(path, json_rows(path, number_type=str), options or SourceOptions())
+
+
+def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOptions) -> ListTasks:
+    """Return the tasks of the rows of a file, which come with the numbers of their lines. Raises as `load_jsonl` does.
+
+    A row without an `id` is named by file and line, which say where to look for it.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"task file {path} does not exist; give a .jsonl or .json, .csv, .tsv or .parquet file")
     options.refuse(f"{path} is a file", "config")
     shapes = [options.fields] if options.fields else options.shapes
-    tasks = tasks_of(_lines(path), str(path), shapes, options)
+    named_rows = ((f"{path}:{number}", f"{path.name}-{number}", row) for number, row in rows)
+    tasks = tasks_of(named_rows, str(path), shapes, options)
     return ListTasks(apply_holdout(tasks, str(path), options.split, options.holdout or 0.0), path.name, options.split)
 
 
@@ -221,10 +321,10 @@ def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> It
     """
     number = 0
     try:
-        for number, line in enumerate(data_lines(path), start=1):
+        for number, line in enumerate(plain_lines(path), start=1):
             if line.strip():
                 yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
-    except TooMuch:
+    except (TooMuch, WrongEncoding):
         raise
     except (ValueError, RecursionError) as error:
         where = str(error)
@@ -235,9 +335,18 @@ def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> It
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str, Any]]:
-    if not path.is_file():
-        raise FileNotFoundError(f"task file {path} does not exist; give a .jsonl or .jsonl.gz file")
-    # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
-    for number, row in json_rows(path, number_type=str):
-        yield f"{path}:{number}", f"{path.name}-{number}", row
+class WrongEncoding(ValueError):
+    """A file of text is in UTF-16."""
+
+
+def plain_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file as `data_lines` does, without the mark (BOM) that may stand in front of UTF-8.
+
+    Raises WrongEncoding if the file is in UTF-16.
+    """
+    lines = data_lines(path)
+    first = next(lines, b"")
+    if first.startswith(_BOMS_16):
+        raise WrongEncoding(f"{path} is in UTF-16; save it as UTF-8, as with: iconv -f UTF-16 -t UTF-8")
+    yield first.removeprefix(codecs.BOM_UTF8)
+    yield from lines

@@ -1,4 +1,4 @@
-"""Where questions come from: a JSONL file, or a data set of the Hugging Face hub.
+"""Where questions come from: a file, or a data set of the Hugging Face hub or in a folder of its layout.
 
 Data sets are read with the `datasets` library (extra `tasks`).
 """
@@ -9,13 +9,16 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from .rows import KINDS, SHAPES, Fields, SourceOptions, apply_holdout, expected, load_jsonl, tasks_of
-from .tasks import ListTasks, Tasks, did_you_mean
+from .rows import KINDS, SHAPES, Fields, SourceOptions, apply_holdout, expected, tasks_of
+from .task_files import check_folder, load_file
+from .tasks import ALL, ListTasks, Tasks, did_you_mean
 
-_FILE = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|csv|parquet|txt)$")
+_FILE = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|xz|csv|tsv|parquet|txt)$")
 VALID = ("validation", "valid", "val", "dev")  # names of a split that is `valid` here
 HOLDOUT = 0.05  # share of a train split that is `valid` where the data set has no such split
 
@@ -44,10 +47,16 @@ def read_data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any]
     }
 
 
-def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, DataSet], others: str = "") -> Tasks:
+def load_tasks(
+    source: str | Path,
+    options: SourceOptions = SourceOptions(),  # noqa: B008 (immutable)
+    known: Mapping[str, DataSet] = MappingProxyType({}),
+    others: str = "",
+) -> Tasks:
     """Return the tasks that `source` names.
 
-    source: In this order: a file that exists; a name of `known`; `owner/name` on the hub.
+    source: In this order: a file that exists, as `load_file` reads it; a name of `known`; a folder in the layout of the
+        hub (`data/train-00000-of-00001.parquet`, `train.jsonl`, …); `owner/name` on the hub.
     options: Further options; one that the source would ignore is refused.
     known: The data sets that have a short name.
     others: What else could have been named, for the error.
@@ -57,19 +66,36 @@ def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, D
     """
     name, path = str(source), Path(source)
     if is_file(path):
-        return load_jsonl(path, options)
+        return load_file(path, options)
+    if name not in known and is_folder(path):
+        return load_folder(path, options)
     if isinstance(source, str) and (name in known or is_hub_name(name)):
         return load_hub(name, options, known)
     if isinstance(source, Path) or _FILE.search(name):
-        return load_jsonl(path, options)
+        return load_file(path, options)
     sets = f"{did_you_mean(name, known)}the data sets are {', '.join(known)} and OWNER/NAME of the hub"
     raise ValueError(f"unknown task set {name!r}; {sets}; or name a .jsonl file{others}")
+
+
+def load_folder(folder: Path, options: SourceOptions) -> Tasks:
+    """Load the data set in a folder of the hub's layout. Raises as `load_hub` and `check_folder` do."""
+    library("datasets", f"the folder {folder}")
+    check_folder(folder)
+    return _load(DataSet(str(folder), options.shapes), folder.resolve().name, options)
 
 
 def is_file(source: str | Path) -> bool:
     """Return whether `source` is a file that exists; some names of task sets are too long for one."""
     try:
         return Path(source).is_file()
+    except OSError:
+        return False
+
+
+def is_folder(source: str | Path) -> bool:
+    """Return whether `source` is a folder that exists."""
+    try:
+        return Path(source).is_dir()
     except OSError:
         return False
 
@@ -86,32 +112,41 @@ def load_hub(name: str, options: SourceOptions, known: Mapping[str, DataSet]) ->
     it cannot be used; the message names data set, split and row.
     """
     found = (one for one in known.values() if one.path == name)
-    source = known.get(name) or next(found, DataSet(name, options.shapes))
+    return _load(known.get(name) or next(found, DataSet(name, options.shapes)), name, options)
+
+
+def _load(source: DataSet, name: str, options: SourceOptions) -> ListTasks:
     if options.config is not None:
         source = replace(source, configs=(options.config,))
     if options.fields is not None:
         source = replace(source, fields=(options.fields,))
-    split, share = _place(source, name, options)
-    tasks = tasks_of(_rows(source, name, split), f"split {split!r} of {source.path}", source.fields, options)
+    splits, share = _place(source, name, options)
+    rows = chain.from_iterable(_rows(source, name, split) for split in splits)
+    where = f"split {splits[0]!r} of {source.path}" if len(splits) == 1 else source.path
+    tasks = tasks_of(rows, where, source.fields, options)
     if source.repeats:
         times = Counter(task.prompt for task in tasks)
         tasks = [task for task in tasks if times[task.prompt] == 1]
     return ListTasks(apply_holdout(tasks, name, options.split, share), name, options.split)
 
 
-def _place(source: DataSet, name: str, options: SourceOptions) -> tuple[str, float]:
-    """Return the data set's split to read, and the share of it that is held out."""
+def _place(source: DataSet, name: str, options: SourceOptions) -> tuple[Sequence[str], float]:
+    """Return the data set's splits to read, and the share of them that is held out."""
     splits = _splits(source) if source.splits is None else source.splits
+    if options.split == ALL and splits:
+        return list(dict.fromkeys(splits.values())), 0.0
     if options.split in splits and (options.split == "test" or "valid" in splits):
         options.refuse(f"{name} has a split of its own for {options.split!r}", "holdout")
-        return splits[options.split], 0.0
+        return [splits[options.split]], 0.0
     if options.split == "test" or "train" not in splits:
         served = ", ".join(splits) or "none of ours"
-        raise ValueError(f"{name} has no split for {options.split!r}; its rows serve {served}")
+        raise ValueError(
+            f"{name} has no split for {options.split!r}; its rows serve {served}; name one with --split, or all"
+        )
     share = HOLDOUT if options.holdout is None else options.holdout
     if options.split == "valid" and not share:
         raise ValueError(f"holdout is 0, but {name} has no split for 'valid'; hold out a share of train, such as 0.05")
-    return splits["train"], share
+    return [splits["train"]], share
 
 
 def _splits(source: DataSet) -> dict[str, str]:
@@ -151,7 +186,8 @@ def _columns(source: DataSet, found: list[str]) -> list[str]:
     for fields in source.fields:
         columns = [field.split(".")[0] for field in (fields.problem, fields.answer)]
         if set(columns) <= set(found):
-            return columns + [field for field in (fields.aliases, *KINDS) if field in found and field not in columns]
+            more = (fields.aliases, *KINDS, fields.category)
+            return columns + [field for field in more if field in found and field not in columns]
     needed = f"{expected(source.fields)}: name others with --option problem_field=NAME --option answer_field=NAME"
     raise ValueError(f"{source.path} has the fields {', '.join(found)}; it needs {needed}")
 

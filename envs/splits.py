@@ -6,15 +6,16 @@ split has seeds of its own.
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .core import TextEnv
 from .examples import MOST, Example, Examples, examples_of
 from .registry import make, takes
-from .tasks import SPLITS, check_split
+from .tasks import ALL, SPLITS, ListTasks, check_split
 
+UNNAMED = ""  # the split of an evaluation that names none: `test`, or all tasks of an environment without splits
 SEEDS = 2**20  # episodes of a split where there are no tasks
 FOLD = 10  # of so many tasks one is for `valid` and one for `test`, where an environment does not split them itself
 ADVICE = """def __init__(self, split="train"): self.tasks = {"train": …, "valid": …, "test": …}[split]"""
@@ -22,17 +23,25 @@ ADVICE = """def __init__(self, split="train"): self.tasks = {"train": …, "vali
 
 @dataclass(frozen=True)
 class Split:
-    """An environment and the numbers of its episodes in a split; `note` says how they were chosen for it."""
+    """An environment and the numbers of its episodes in a split.
+
+    Args:
+        note: How they were chosen for the split.
+        repeats_training: They are those of `train`, though another split was asked for: there are too few to split.
+    """
 
     env: TextEnv
     tasks: Sequence[int]
     note: str = ""
+    repeats_training: bool = False
 
 
 def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
     """Make an environment for the split that is among its options, and try whether an episode begins.
 
     One that does not take the option `split` has its tasks split by their index, or its seeds where it has no tasks.
+    The split `all` is that of all tasks, `UNNAMED` that of `test`, or of all tasks if the environment has no splits. Of
+    fewer than `FOLD` tasks none are held out: `train` and `valid` are all of them, and there is no `test`.
 
     Raises ValueError, TypeError where it cannot be made, there is no such split, or no task is left for it.
     """
@@ -44,6 +53,28 @@ def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
     with closing(twin):
         begin(twin, split.tasks[0], 0)
     return split
+
+
+def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split]:
+    """Open the splits `train` and `valid`; the note of the second says it if they are the same tasks.
+
+    Raises as `open_split` does.
+    """
+    train = open_split(env_id, {**options, "split": "train"})
+    valid = open_split(env_id, {**options, "split": "valid"})
+    if takes(env_id, "split") and _same_list(train.env, valid.env):
+        fix = "set holdout, or choose the tasks by the option `split`, to hold some out"
+        note = f"train and valid of {env_id} are the same tasks, so the validation is on the training tasks: {fix}"
+        valid = replace(valid, note=note, repeats_training=True)
+    return train, valid
+
+
+def _same_list(first: TextEnv, second: TextEnv) -> bool:
+    """Return whether the tasks of two environments are lists, and the same ones."""
+    tasks, others = getattr(first, "tasks", None), getattr(second, "tasks", None)
+    if not isinstance(tasks, ListTasks) or not isinstance(others, ListTasks) or len(tasks) != len(others):
+        return False
+    return all(tasks[place] == others[place] for place in range(len(tasks)))
 
 
 def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
@@ -84,22 +115,51 @@ def _played(env: TextEnv, task: int) -> Example:
 
 
 def _open(env_id: str, options: Mapping[str, Any]) -> Split:
-    if "split" not in options or takes(env_id, "split"):
+    if "split" not in options:
         env = make_with_examples(env_id, options)
         return Split(env, range(task_count(env)))
-    split = check_split(options["split"])
+    if takes(env_id, "split"):
+        return _open_own(env_id, options)
+    split = options["split"] if options["split"] == UNNAMED else check_split(options["split"], listed=True)
     env = make_with_examples(env_id, {name: value for name, value in options.items() if name != "split"})
     count = task_count(env)
+    if has_tasks(env) and split in (UNNAMED, ALL):
+        training = ", also those that training has; --split test has only held-out ones" if count >= FOLD else ""
+        note = f"{env_id} has no splits: the evaluation has all of its {count} tasks{training}"
+        return Split(env, range(count), note if split == UNNAMED else "")
+    if split == ALL:
+        raise ValueError(f"split is 'all', but {env_id} has no tasks that can be listed; choose {', '.join(SPLITS)}")
+    split = split or "test"
     if not has_tasks(env):
         first = SPLITS.index(split) * SEEDS
         return Split(env, range(first, first + SEEDS), f"{env_id} has no tasks: {split} begins episodes by seed")
+    if count < FOLD and split == "valid":
+        what = f"{env_id} has {count} tasks and no splits, so the validation is on the training tasks"
+        return Split(env, range(count), f"{what}: with {FOLD} or more, some are held out", repeats_training=True)
+    if count < FOLD and split == "train":
+        return Split(env, list(range(count)))
     tasks = [i for i in range(count) if split == {FOLD - 2: "valid", FOLD - 1: "test"}.get(i % FOLD, "train")]
     lacks = f"{env_id} takes no option 'split'"
     if not tasks:
-        needed = f"at least {FOLD} are needed, or a split of its own, such as: {ADVICE}"
+        needed = f"at least {FOLD} are needed (--split all plays them all), or a split of its own, such as: {ADVICE}"
         raise ValueError(f"{lacks}, and its {count} tasks are too few to hold some out for {split}: {needed}")
     place = "the others" if split == "train" else f"every {FOLD}th, from {tasks[0]}"
     return Split(env, tasks, f"{lacks}: {split} has {len(tasks)} of its {count} tasks, {place}")
+
+
+def _open_own(env_id: str, options: Mapping[str, Any]) -> Split:
+    """Open a split of an environment that chooses its tasks by the option `split`."""
+    options = {**options, "split": options["split"] or "test"}
+    try:
+        env = make_with_examples(env_id, options)
+    except LookupError as error:
+        if options["split"] != ALL:
+            raise
+        fix = f"choose {', '.join(SPLITS)}, or let its option `split` take 'all'"
+        raise ValueError(
+            f"split is 'all', which {env_id} does not have ({type(error).__name__}: {error}); {fix}"
+        ) from error
+    return Split(env, range(task_count(env)))
 
 
 def begin(env: TextEnv, task: int, seed: int | None) -> tuple[str, dict[str, Any]]:

@@ -20,6 +20,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SPLITS = ("train", "valid", "test")
+ALL = "all"  # in place of one of `SPLITS`: all tasks, if they can be listed
+Message = dict[str, Any]
+"""One chat message: `role` and `content`, as chat templates take them."""
 SPLIT_SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}  # of generated problems, by `text_share`
 
 
@@ -34,6 +37,7 @@ class Task:
         solution: A Python program that prints the answer, for demonstrations only.
         aliases: Other answers that are as right, for the grader only.
         category: Of what kind it is, for reports.
+        opening: Messages in front of the prompt: a system prompt of this task, earlier turns of its conversation.
     """
 
     id: str
@@ -42,6 +46,7 @@ class Task:
     solution: str | None = field(default=None, repr=False)
     aliases: tuple[str, ...] = field(default=(), repr=False)
     category: str = field(default="", repr=False)
+    opening: tuple[Message, ...] = field(default=(), repr=False, hash=False)
 
     @property
     def golds(self) -> tuple[str, ...]:
@@ -73,9 +78,11 @@ class ListTasks:
         if not tasks:
             raise ValueError(f"{name} has no tasks; a task set needs at least one")
         self.name = name
-        self.split = check_split(split)
+        self.split = check_split(split, listed=True)
         self._tasks = tuple(tasks)
         self.longest = max(len(task.prompt.encode("utf-8", "replace")) for task in self._tasks)  # bytes of a prompt
+        # The longest of the tasks' openings: whether a chat template can carry it is checked before the first episode.
+        self.opening = max((task.opening for task in self._tasks), key=len)
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -85,11 +92,13 @@ class ListTasks:
         return self._tasks[i]
 
 
-def check_split(split: str) -> str:
-    """Return `split` if it is one of `SPLITS`; raise ValueError otherwise."""
-    if split not in SPLITS:
-        raise ValueError(f"split is {split!r}; the splits are {', '.join(SPLITS)}")
-    return split
+def check_split(split: str, listed: bool = False) -> str:
+    """Return `split` if it is one of `SPLITS`, or `ALL` and the tasks are `listed`; raise ValueError otherwise."""
+    if split in SPLITS or (split == ALL and listed):
+        return split
+    if split == ALL:
+        raise ValueError(f"split is 'all', which is for tasks of a list or a file; choose {', '.join(SPLITS)}")
+    raise ValueError(f"split is {split!r}; the splits are {', '.join(SPLITS)}")
 
 
 def check_known(value: str, known: Iterable[str], fault: str, listed: str) -> None:

@@ -59,6 +59,25 @@ def test_the_tutorial_of_a_tool_runs(folder, capsys):
 
 
 @pytest.mark.slow
+def test_the_tutorial_of_own_questions_runs(folder, capsys, monkeypatch):
+    file, _ = tutorial("docs/own-tasks.md", "TEMPERATURES")
+    (folder / "my_env.py").write_text(file)
+    every = [words for block in blocks("sh") if block.page == "docs/own-tasks.md" for words in commands(block)]
+    elsewhere = ("--base-url", "Qwen/Qwen2.5-0.5B-Instruct")  # models that are not here
+    here = [words for words in every if not {*words} & {*elsewhere}]
+    assert [words[0] for words in here] == ["check", "play", "eval", "eval", "replay", "train", "eval", "audit"]
+    replies = iter(['<tool_call>{"name": "lookup", "arguments": {"city": "Oslo"}}</tool_call>', "-3"])
+    monkeypatch.setattr("turngym.agents.terminal.console.input", lambda *args, **options: next(replies))
+    monkeypatch.setattr("builtins.input", lambda *args: next(replies))
+    for words in here:
+        run(words)
+    out = capsys.readouterr().out
+    assert "my_env.py:make keeps the contract" in out and "3 episodes of runs/tiny-weather" in out
+    resumed = ["train", "--resume", "--out", "runs/weather-trained", "--steps", "4"]
+    run([*resumed, "--env", "my_env.py:make"])
+
+
+@pytest.mark.slow
 def test_the_tutorial_of_a_method_runs(folder, capsys):
     file, lines = tutorial("docs/methods.md", "def turn_decay")
     (folder / "decay.py").write_text(file)

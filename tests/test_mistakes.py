@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from turngym import __main__ as cli
-from turngym.tests.support.mistakes import MISTAKES, OF_VALUES, write_files
+from turngym.tests.support.mistakes import MISTAKES, OF_OWN_QUESTIONS, OF_VALUES, write_files
 
 EXTRA = ("torch", "transformers", "tokenizers", "jinja2", "peft", "safetensors", "accelerate", "datasets")
 # What needs no package of an extra, in one process that has none of them.
@@ -45,23 +45,23 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.delenv("NOT_SET", raising=False)
     yield tmp_path
-    for name in ("plain", "raises"):
+    for name in ("plain", "raises", "own", "broken"):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("line", [*MISTAKES, *OF_VALUES])
+@pytest.mark.parametrize("line", [*MISTAKES, *OF_VALUES, *OF_OWN_QUESTIONS])
 def test_a_mistake_is_one_line_that_names_the_fix_and_leaves_nothing(line, folder, capfd):
     before = sorted(folder.rglob("*"))
     with pytest.raises(SystemExit) as left:
         cli.main(shlex.split(line))
     out, err = capfd.readouterr()
     assert (left.value.code, out) == (2, "")
-    assert err.startswith("error: ") and (MISTAKES | OF_VALUES)[line] in err and err.count("\n") == 1
+    assert err.startswith("error: ") and (MISTAKES | OF_VALUES | OF_OWN_QUESTIONS)[line] in err and err.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
 
 
 def test_the_table_has_what_was_promised():
-    assert len(MISTAKES) >= 40
+    assert len(MISTAKES) >= 40 and len(OF_OWN_QUESTIONS) >= 20
 
 
 def free(lines, folder):

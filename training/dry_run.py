@@ -176,7 +176,7 @@ def _settings(config: TrainConfig, source: Source | None) -> str:
 def _counted(splits: tuple[Split, Split]) -> str:
     train, valid = splits
     notes = "".join(f"; {note}" for note in dict.fromkeys((train.note, valid.note)) if note)
-    return f"{len(train.tasks):,} to train on, {len(valid.tasks):,} held out{notes}"
+    return f"{len(train.tasks):,} to train on, {len(valid.tasks):,} to validate on{notes}"
 
 
 def _tools(env: TextEnv) -> str:

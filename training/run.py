@@ -26,7 +26,7 @@ from ..agents.source import FITTED, Source, find, max_tokens, suited
 from ..envs import TextEnv
 from ..envs.registry import check_levels, flag_of, levels_of, refuse_unnamed, reserved_choices
 from ..envs.sources import is_file
-from ..envs.splits import Split, begin, open_split
+from ..envs.splits import Split, begin, open_training
 from ..tools.files import check_inside, open_plain
 from .config import Launch, TrainConfig, from_run, launched, recorded, reserved_of, revision, to_toml
 from .methods import check_group, parse_methods
@@ -131,9 +131,10 @@ def task_options(config: TrainConfig) -> dict[str, Any]:
 
 def open_splits(config: TrainConfig, options: Mapping[str, Any]) -> tuple[Split, Split]:
     """Return the tasks to train on and those held out. Raises as `open_split` does, and where they are too few."""
-    train, valid = (open_split(config.env, {**options, "split": split}) for split in ("train", "valid"))
+    train, valid = open_training(config.env, options)
     if (total := len(train.tasks)) < config.prompts:
-        raise ValueError(f"prompts is {config.prompts}, but the task set has {total} tasks; use fewer prompts")
+        fix = f"use fewer prompts: --prompts {total}"
+        raise ValueError(f"prompts is {config.prompts}, but the task set has {total} tasks; {fix}")
     return train, valid
 
 

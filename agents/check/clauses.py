@@ -95,7 +95,8 @@ def _earn(env: TextEnv, what: str, actions: Iterator[str]) -> None:
         _, reward, _, _, info = env.step(action)
         total += reward
     if not abs(total - 1) < 1e-9:
-        raise Broken(f"{what} earns {total} and ends with {info.get('stop')!r}; it must earn 1")
+        failure = f" ({info['error']})" if "error" in info else ""
+        raise Broken(f"{what} earns {total} and ends with {info.get('stop')!r}{failure}; it must earn 1")
 
 
 def check_seeds(subject: Subject) -> str:

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from itertools import combinations
 from typing import Any
 
 import gymnasium
 
 from ...envs import Outcome, StopReason, TextEnv, outcome_of
 from ...envs.registry import make, takes
-from ...envs.splits import begin, has_tasks, task_count
+from ...envs.splits import FOLD, begin, has_tasks, task_count
 from ...envs.tasks import SPLITS
 from .episodes import Broken, Subject, as_json, example_calls, expert, moment, same
 
@@ -162,7 +163,7 @@ def check_tasks(subject: Subject) -> str:
 
 def _check_splits(subject: Subject) -> str:
     if not takes(subject.env_id, "split"):
-        return "without an option `split`, every tenth is for valid and every tenth for test"
+        return _say_no_splits(subject)
     if {"split", "tasks"} & subject.options.keys():
         return "the splits of these options are not compared"
     seen: dict[str, list[str]] = {}
@@ -174,10 +175,22 @@ def _check_splits(subject: Subject) -> str:
             raise Broken(f"{what}; training takes train and valid, evaluation test") from error
         with closing(env):
             seen[split] = _seen(env, subject, task_count(env))
-        same = next((other for other in seen if other != split and seen[other] == seen[split]), None)
-        if same is not None and len(set(seen[split])) > 1:
-            raise Broken(f"split={split!r} has the tasks of split={same!r}; choose `tasks` by the option `split`")
+    first, *others = seen.values()
+    if len(set(first)) > 1 and all(other == first for other in others):
+        fix = "choose `tasks` by it, or leave it out"
+        return f"the option `split` is accepted and ignored, so a validation is on the training tasks; {fix}"
+    for other, split in combinations(SPLITS, 2):
+        if seen[split] == seen[other] and len(set(seen[split])) > 1:
+            raise Broken(f"split={split!r} has the tasks of split={other!r}; choose `tasks` by the option `split`")
     return "three splits"
+
+
+def _say_no_splits(subject: Subject) -> str:
+    with subject.bare() as env:
+        too_few = task_count(env) < FOLD
+    if too_few:
+        return "without an option `split`, all are played by eval, and train is validated on its training tasks"
+    return "without an option `split`, every tenth is for valid and every tenth for test"
 
 
 def _some(count: int) -> list[int]:

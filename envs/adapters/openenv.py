@@ -159,7 +159,9 @@ def app(env_id: str, sessions: int = 64, allow_hosts: Collection[str] = (), **op
     splits = {first: open_split(env_id, {**options, "split": first})}
     for name in (one for one in SPLITS if one != first):
         with suppress(ValueError):  # such as a set without tasks of this split
-            splits[name] = open_split(env_id, {**options, "split": name})
+            split = open_split(env_id, {**options, "split": name})
+            if not split.repeats_training:
+                splits[name] = split
     places = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=IDLE)
     name = env_id.replace("/", "-")
     served = create_fastapi_app(lambda: Served(splits), Say, Observed, concurrency_config=places, env_name=name)

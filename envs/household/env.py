@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..core import Reply, StopReason, TextEnv
-from ..examples import Message
-from ..tasks import choose_index, strict
+from ..tasks import Message, choose_index, strict
 from .expert import Expert
 from .game import Game
 from .generate import SIZES, Houses

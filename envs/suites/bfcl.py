@@ -22,8 +22,7 @@ from ...tools.core import cut_middle
 from ...tools.formats.foreign import foreign_call
 from ...tools.thoughts import thought_marks
 from ..core import Reply, StopReason, TextEnv, TextSpace
-from ..examples import Message
-from ..tasks import check_known, check_split, choose_index, strict
+from ..tasks import Message, check_known, check_split, choose_index, strict
 from .calls import ERROR, MODULES, PACKAGE, Conversation, judge, official, read, written
 
 SINGLE = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")

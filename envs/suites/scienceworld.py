@@ -23,10 +23,9 @@ from weakref import WeakSet
 import numpy as np
 
 from ..core import EnvFailure, Reply, StopReason, TextEnv
-from ..examples import Message
 from ..household.env import one_command
 from ..rewards import Rewards
-from ..tasks import check_known, check_split, choose_index, strict
+from ..tasks import Message, check_known, check_split, choose_index, strict
 from .jvm import HEAP, POOL, SECONDS, AllLent, Jvm, missing
 
 KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))

@@ -23,8 +23,7 @@ import numpy as np
 from ...tools import Parsed, ToolCall, get_format
 from ...tools.formats.foreign import foreign_call
 from ..core import EnvFailure, Reply, StopReason, TextEnv
-from ..examples import Message
-from ..tasks import check_known, check_split, choose_index, strict
+from ..tasks import Message, check_known, check_split, choose_index, strict
 from .calls import computed
 
 INSTALL = (

@@ -146,6 +146,9 @@ def test_how_tasks_were_chosen_is_said(turngym):
     more = "class Listed(Guess):\n    tasks = range(20)\n"
     Path("own_guess.py").write_text(GUESS + more)
     _, out, _ = turngym("eval", "own_guess:Listed", "--policy", "expert", "--episodes", "9")
+    assert "own_guess:Listed has no splits: the evaluation has all of its 20 tasks, also those that training has" in out
+    assert "9 (9 tasks, 0 failed" in out
+    _, out, _ = turngym("eval", "own_guess:Listed", "--policy", "expert", "--split", "test")
     assert "own_guess:Listed takes no option 'split': test has 2 of its 20 tasks, every 10th, from 9" in out
     assert "2 (2 tasks, 0 failed" in out
     _, out, _ = turngym("eval", "own_guess:Guess", "--policy", "expert", "--episodes", "9")

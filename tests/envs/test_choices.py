@@ -98,6 +98,15 @@ def test_an_environment_of_another_package_has_plain_options(value):
     assert reserved_choices({"grader": value}, "turngym/Math-v0") != []
 
 
+def test_a_file_may_name_tables_of_text_but_no_parquet_and_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weather").mkdir()
+    for name in ("t.jsonl", "t.json", "t.csv", "t.tsv.gz"):
+        assert reserved_choices({"tasks": name}, "turngym/Math-v0") == []
+    for name in ("t.parquet", "weather", "weather/", "t.csv/x", "t.py"):
+        assert reserved_choices({"tasks": name}, "turngym/Math-v0") == [f"tasks={name}"]
+
+
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [

@@ -5,7 +5,7 @@ import pytest
 
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.envs.registry import make
-from turngym.envs.splits import SEEDS, begin, open_split, task_count
+from turngym.envs.splits import SEEDS, begin, open_split, open_training, task_count
 
 
 class Guess(TextEnv):
@@ -25,6 +25,13 @@ class Listed(Guess):
     def __init__(self, size=40):
         super().__init__()
         self.tasks = range(size)
+
+
+class Few(Listed):
+    """Three tasks."""
+
+    def __init__(self):
+        super().__init__(3)
 
 
 class Own(Listed):
@@ -98,3 +105,61 @@ def test_what_is_wrong_is_said(register):
         task_count(env)
     with pytest.raises(ValueError, match="takes no option 'sz'"):
         open_split(register(Listed), {"split": "test", "sz": 1})
+
+
+# --- environments without splits
+
+
+def test_an_evaluation_that_names_no_split_has_the_test_tasks_or_all(register):
+    few, many, own = (
+        open_split(register(Few), {"split": ""}),
+        open_split(register(Listed), {"split": ""}),
+        register(Own),
+    )
+    assert few.tasks == range(3) and few.note == "test/Few-v0 has no splits: the evaluation has all of its 3 tasks"
+    assert many.tasks == range(40) and "all of its 40 tasks, also those that training has; --split test" in many.note
+    assert open_split(own, {"split": ""}).env.split == "test"
+    assert open_split(register(Guess), {"split": ""}).tasks[0] == 2 * SEEDS
+
+
+def test_all_tasks_are_a_split_where_they_can_be_listed(register, tmp_path):
+    assert open_split(register(Listed), {"split": "all"}).tasks == range(40)
+    with pytest.raises(ValueError, match="split is 'all', but test/Guess-v0 has no tasks that can be listed"):
+        open_split(register(Guess), {"split": "all"})
+    with pytest.raises(
+        ValueError, match=r"split is 'all', which test/Own-v0 does not have \(KeyError: 'all'\); choose"
+    ):
+        open_split(register(Own), {"split": "all"})
+    with pytest.raises(ValueError, match="split is 'all', which is for tasks of a list or a file; choose train, valid"):
+        open_split("turngym/Math-v0", {"split": "all"})
+    (tmp_path / "t.csv").write_text("question,answer\n1+1?,2\n2+2?,4\n")
+    assert open_split("turngym/Math-v0", {"split": "all", "tasks": str(tmp_path / "t.csv")}).tasks == range(2)
+
+
+def test_a_few_tasks_are_all_trained_on_and_the_validation_says_so(register):
+    train, valid = open_training(register(Few), {})
+    assert [*train.tasks] == [*valid.tasks] == [0, 1, 2] and not train.repeats_training and valid.repeats_training
+    assert valid.note == (
+        "test/Few-v0 has 3 tasks and no splits, so the validation is on the training tasks: "
+        "with 10 or more, some are held out"
+    )
+    train, valid = open_training(register(Listed), {})
+    assert not {*train.tasks} & {*valid.tasks} and not valid.repeats_training
+
+
+def test_a_split_that_is_ignored_is_said_before_training(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "2"}\n{"question": "2+2?", "answer": "4"}\n')
+    _, valid = open_training("turngym/Math-v0", {"tasks": str(path)})
+    assert valid.repeats_training and "train and valid of turngym/Math-v0 are the same tasks" in valid.note
+    _, valid = open_training("turngym/Math-v0", {})
+    assert not valid.repeats_training
+
+
+def test_a_factory_is_given_only_the_options_that_it_names(register):
+    def make_listed(**options):
+        return Listed(**options)
+
+    name = register(make_listed)
+    assert open_split(name, {"split": "train", "size": 20}).tasks == [i for i in range(20) if i % 10 < 8]
+    assert open_split(name, {"split": "", "size": 3}).tasks == range(3)

@@ -82,7 +82,128 @@ OF_VALUES: dict[str, str] = {
 }
 """Values that do not go together: the method itself refuses them, and needs torch, which takes seconds to import."""
 
+OF_OWN_QUESTIONS: dict[str, str] = {
+    # the environment's name
+    "check own.py": "own.py is a file; name the factory in it, such as own.py:make",
+    "check own.py:mak": "has no mak; did you mean 'make",
+    "check owm.py:make": "there is no module owm, nor a file of it in",
+    "check my-own.py:make": "Python cannot import 'my-own'; rename it, such as to 'my_own'",
+    "check ../own.py:make": "the file is not below the current folder; run this in its folder: cd ..",
+    "check broken.py:make": "importing broken raises SyntaxError:",
+    "check own.py:ENV": "own:ENV is a QuestionEnv; name a class that derives from TextEnv, or a function that",
+    "check own.py:returns_nothing": "returns None; it has to return the environment: does it lack a `return`?",
+    # questions
+    "check own.py:wrong_key": "tasks[1] has the fields question, anwser; a row needs",
+    "check own.py:no_answer": "tasks[1]: field 'answer' is None; it needs text",
+    "check own.py:nan_answer": "tasks[1]: field 'answer' is nan; it needs text",
+    "check own.py:no_tasks": 'tasks is empty; give a list of {"question": …, "answer": …}',
+    "check own.py:columns": "give a list of {",
+    "check own.py:same_ids": "tasks[0] and tasks[1] have the id 'x'; give each its own",
+    "check own.py:same_questions": "tasks[0] and tasks[1] ask the same question; leave one out, or give each an 'id'",
+    "check own.py:no_user": "its last message is of the role 'system'; it needs a question of the user at the end",
+    "check own.py:no_file": "task file nothing.csv does not exist; give a .jsonl or .json, .csv, .tsv or .parquet file",
+    # graders
+    "check own.py:no_grader": "missing 1 required positional argument: 'grader' (",
+    "check own.py:one_parameter": "the grader short takes (answer); it is called with two texts: def grade(",
+    "check own.py:swapped": "the grader swap takes (gold, answer); the answer comes first, then the gold",
+    "check own.py:grader_class": "the grader is the class Exact; make one: Exact()",
+    "check own.py:grader_text": "the grader is 'exact'; write a function: def grade(answer, gold)",
+    # tools
+    "check own.py:tool_without_types": "parameter 'city' of tool bare has no annotation; annotate it, e.g. `",
+    "check own.py:tool_without_text": "tool silent has no docstring; its first paragraph is what the agent reads",
+    "check own.py:tool_lambda": "tool <lambda> has no docstring",
+    "check own.py:tool_class": "Table cannot be made: missing a required argument: 'rows'; write Toolset(Table, …)",
+    "check own.py:tool_alone": "write a list, such as tools=[lookup]",
+    # files and splits
+    "eval turngym/Math-v0 --policy expert --tasks header.csv": "its first line has to name the columns, such as",
+    "eval turngym/Math-v0 --policy expert --tasks semicolon.csv": "has the one column 'question;answer'; put commas",
+    "eval turngym/Math-v0 --policy expert --tasks object.json": "object.json holds a dict; it needs a list",
+    "eval turngym/Math-v0 --policy expert --tasks utf16.csv": "utf16.csv is in UTF-16; save it as UTF-8",
+    "eval turngym/Math-v0 --policy expert --tasks gap.csv": "gap.csv:2: field 'answer' is ''; it needs text",
+    "eval turngym/Math-v0 --policy expert --tasks fake.parquet": "fake.parquet is no Parquet file that can be read",
+    "eval turngym/Math-v0 --policy expert --split all": "split is 'all', which is for tasks of a list or a file;",
+    "eval own.py:make --policy expert --split test": "its 3 tasks are too few to hold some out for test",
+}
+"""Mistakes with questions, tools, graders and files of one's own."""
+
+_OWN = '''
+from turngym.envs import QuestionEnv
+
+WARM = {"Oslo": -3, "Rome": 14, "Lima": 19}
+ROWS = [{"question": f"How warm is {city}?", "answer": WARM[city]} for city in WARM]
+
+
+def lookup(city: str) -> str:
+    """Return the temperature of a city."""
+    return "-3"
+
+
+def bare(city):
+    """Return the temperature of a city."""
+
+
+def silent(city: str) -> str:
+    return "-3"
+
+
+class Table:
+    def __init__(self, rows):
+        self.rows = rows
+
+
+def grade(answer, gold):
+    return answer == gold
+
+
+def short(answer):
+    return True
+
+
+def swap(gold, answer):
+    return answer == gold
+
+
+class Exact:
+    def grade(self, *, completion, gold):
+        return completion == gold
+
+
+def of(*rows, grader=grade, tools=()):
+    return QuestionEnv([*ROWS[:1], *rows], grader, tools)
+
+
+ENV = of()
+make = lambda: QuestionEnv(ROWS, grade, [lookup])
+returns_nothing = lambda: None
+wrong_key = lambda: of({"question": "Bonn?", "anwser": 8})
+no_answer = lambda: of({"question": "Bonn?", "answer": None})
+nan_answer = lambda: of({"question": "Bonn?", "answer": float("nan")})
+no_tasks = lambda: QuestionEnv([], grade)
+columns = lambda: QuestionEnv({"question": ["Bonn?"], "answer": [8]}, grade)
+same_ids = lambda: QuestionEnv([{**row, "id": "x"} for row in ROWS], grade)
+same_questions = lambda: of(ROWS[0])
+no_user = lambda: of({"prompt": [{"role": "system", "content": "Hi"}], "reward_model": {"ground_truth": "1"}})
+no_file = lambda: QuestionEnv("nothing.csv", grade)
+no_grader = lambda: QuestionEnv(ROWS)
+one_parameter = lambda: of(grader=short)
+swapped = lambda: of(grader=swap)
+grader_class = lambda: of(grader=Exact)
+grader_text = lambda: of(grader="exact")
+tool_without_types = lambda: of(tools=[bare])
+tool_without_text = lambda: of(tools=[silent])
+tool_lambda = lambda: of(tools=[lambda city: "-3"])
+tool_class = lambda: of(tools=[Table])
+tool_alone = lambda: of(tools=lookup)
+'''
+
 FILES = {
+    "own.py": _OWN,
+    "broken.py": "def make(:\n",
+    "header.csv": "How warm is Oslo?,-3\n",
+    "semicolon.csv": "question;answer\na?;1\n",
+    "object.json": '{"train": [{"question": "a?", "answer": "1"}]}',
+    "gap.csv": "question,answer\na?,\n",
+    "fake.parquet": "PAR1",
     "good.jsonl": '{"problem": "1+1?", "answer": "2"}\n',
     "cut.jsonl": '{"problem": "1+1?", "answer": "2"}\n{"problem": "2+1?", "ans\n',
     "fields.jsonl": '{"prompt": "1+1?", "label": "2"}\n',
@@ -99,4 +220,5 @@ def write_files(folder: Path) -> None:
     """Write the files that mistakes name, and an empty folder called `folder`."""
     for name, text in FILES.items():
         (folder / name).write_text(text)
+    (folder / "utf16.csv").write_text("question,answer\na?,1\n", "utf-16")
     (folder / "folder").mkdir()

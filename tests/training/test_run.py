@@ -39,7 +39,10 @@ MISTAKES = {
     "limit": ({"option": ["timeout=0"]}, "timeout is 0; it must be 0.01 to 3600 seconds"),
     "split": ({"option": ["split=test"]}, "option split is 'test'; training takes `train` and `valid`: leave it out"),
     "difficulty": ({"difficulty": [7]}, "difficulty is (7,); choose one or several of 1, 2, 3, 4, 5"),
-    "no file": ({"tasks": "nowhere.jsonl"}, "task file nowhere.jsonl does not exist; give a .jsonl or .jsonl.gz file"),
+    "no file": (
+        {"tasks": "nowhere.jsonl"},
+        "task file nowhere.jsonl does not exist; give a .jsonl or .json, .csv, .tsv or .parquet file",
+    ),
     "empty file": ({"tasks": "empty.jsonl"}, "empty.jsonl has no rows; it needs "),
     "gold": ({"tasks": "gold.jsonl"}, "gold.jsonl:2: field 'answer' is '}{': the gold answer '}{' has"),
     "few tasks": ({"tasks": "few.jsonl", "prompts": 50}, "prompts is 50, but the task set has "),

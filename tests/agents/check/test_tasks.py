@@ -81,14 +81,31 @@ def test_tasks_that_are_none_are_seen(tasks, words, world, problem):
     assert words in problem("tasks", Odd)
 
 
-def test_a_split_that_is_ignored_is_seen(split, problem):
+def test_a_split_that_is_ignored_is_said(split, register):
     class Ignoring(split):
         def __init__(self, split="train"):
             super().__init__("train")
 
-    assert problem("tasks", Ignoring) == (
+    said = "100 tasks; the option `split` is accepted and ignored, so a validation is on the training tasks; "
+    assert note(register, Ignoring) == f"{said}choose `tasks` by it, or leave it out"
+
+
+def test_a_split_with_the_tasks_of_one_other_is_seen(split, problem):
+    class Overlapping(split):
+        def __init__(self, split="train"):
+            super().__init__("train" if split == "valid" else split)
+
+    assert problem("tasks", Overlapping) == (
         "split='valid' has the tasks of split='train'; choose `tasks` by the option `split`"
     )
+
+
+def test_a_few_tasks_without_a_split_are_no_fault(world, register):
+    class Few(world):
+        tasks = range(3)
+
+    said = "3 tasks; without an option `split`, all are played by eval, and train is validated on its training tasks"
+    assert note(register, Few) == said
 
 
 def test_a_split_that_is_missing_is_seen(split, problem):
