@@ -149,7 +149,7 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 
 @pytest.mark.parametrize("heat", [1.0, 0.7])
-@pytest.mark.parametrize("micro_tokens", [1, 200, 100_000])
+@pytest.mark.parametrize("micro_tokens", [pytest.param(1, marks=pytest.mark.slow), 200, 100_000])
 def test_first_update_identity(setting, heat, micro_tokens):
     """Recomputed logp and entropy are the sampler's own within 3e-5, alone and laid out together, over 1-4 turns."""
     packed, learner = pack(setting.trees[heat]), setting.learner(micro_tokens=micro_tokens)
@@ -247,7 +247,9 @@ def test_the_gradient_is_that_of_the_equation_with_one_count_of_tokens_for_the_w
         assert apart(gradient, expected) < 3e-5  # the ratio is of numbers that differ by as much
 
 
-@pytest.mark.parametrize("method", ["grpo,epo", "grpo:kl_coef=0.1,entropy-bonus:coef=0.1"])
+@pytest.mark.parametrize(
+    "method", [pytest.param("grpo,epo", marks=pytest.mark.slow), "grpo:kl_coef=0.1,entropy-bonus:coef=0.1"]
+)
 def test_micro_batches_change_neither_gradient_nor_loss(setting, method):
     packed = pack(setting.trees[0.7])
     whole, gradient = update(setting.learner(method, micro_tokens=100_000), packed)

@@ -104,6 +104,7 @@ def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(un
     assert {"checkpoints/step-000004/adapter/adapter_model.safetensors", "trees/step-000003.jsonl"} <= set(files)
 
 
+@pytest.mark.slow
 def test_a_reference_that_was_reset_is_the_policy_of_then_also_in_a_run_that_was_killed(tmp_path):
     """Before the reset the adapter moves away from the reference, after it it begins at 0 again."""
     config = TINY.changed(method="grpo:kl_coef=0.1,prorl:every=2", group=4)
