@@ -49,6 +49,7 @@ def seeds_for(share, other):
     return fewest(lambda seeds: power(seeds, share, other), f"{share} against {other}")
 
 
+@pytest.mark.slow
 def test_seeds_for_an_effect():
     assert seeds_for(1.0, 0.0) == 4
     assert power(seeds_for(0.9, 0.1), 0.9, 0.1) >= 0.8 > power(seeds_for(0.9, 0.1) - 1, 0.9, 0.1)

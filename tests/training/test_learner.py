@@ -110,7 +110,7 @@ def grown(folder: Path, group: int = 4) -> Setting:
     return Setting(policy, trees)
 
 
-@pytest.fixture(scope="module", params=["tiny", "qwen2"])
+@pytest.fixture(scope="module", params=[pytest.param("tiny", marks=pytest.mark.slow), "qwen2"])
 def setting(request: pytest.FixtureRequest) -> Setting:
     return grown(TINY, 2) if request.param == "tiny" else request.getfixturevalue("one")
 

@@ -79,6 +79,7 @@ def made(chat_templates):
     return {name: Template(source, SPECIAL, name) for name, source in chat_templates.items()}
 
 
+@pytest.mark.slow
 def test_every_real_template_renders_as_transformers_does(chat_templates, made):
     from transformers import PreTrainedTokenizerFast
 

@@ -23,6 +23,7 @@ print(hashlib.sha256("\\n".join(lines).encode()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_the_world_is_the_same_in_every_process_and_on_every_machine():
     digests = [
         subprocess.run(

@@ -83,7 +83,7 @@ def _send(number: int, pids: Iterable[int]) -> None:
             os.kill(pid, number)
 
 
-@WITHOUT
+@pytest.mark.parametrize("level", ["landlock", pytest.param("rlimits-only", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("killed", ["server", "parent and server", "all that have children", "the whole tree"])
 def test_nothing_outlives_a_server_that_is_killed(level: str, killed: str, started, descendants, until):
     parent, pid, folder = started(level)

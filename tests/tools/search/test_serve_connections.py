@@ -203,6 +203,7 @@ def wide(monkeypatch):
         yield url
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_takes_have_a_bound_and_small_ones_go_on(wide):
     assert raw(wide, WIDE).startswith(b"HTTP/1.1 200 ")
     with slow_reader(wide) as slow:
