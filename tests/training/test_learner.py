@@ -684,6 +684,7 @@ def test_a_functional_sees_the_logits_and_has_a_gradient(setting):
     learner.optimizer.zero_grad()
 
 
+@pytest.mark.slow
 def test_a_module_learns_beside_the_policy_and_cannot_move_it(one, tmp_path):
     packed, before = pack(one.trees[1.0]), snapshot(one.policy)
     control = asking(modules={"value": lambda width: torch.nn.Linear(width, 1)})

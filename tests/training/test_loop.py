@@ -220,6 +220,7 @@ def check_splits(calls: list[tuple[Any, ...]]) -> None:
     assert trained and trained.isdisjoint(validated[0][1])
 
 
+@pytest.mark.slow
 def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tmp_path):
     config = TINY.changed(
         tasks=str(questions(tmp_path)), method="reinforce", prompts=5, group=1, max_tokens=1, eval_every=99
@@ -340,6 +341,7 @@ def test_training_takes_train_tasks_and_validation_the_same_valid_tasks_every_ti
     check_splits(watched.collected)
 
 
+@pytest.mark.slow
 def test_a_refused_step_is_written_down_and_the_run_goes_on_without_it(monkeypatch, tmp_path):
     objective, count, run = learner.objective, [0], Watched(tmp_path / "run")
 

@@ -250,6 +250,7 @@ def test_building_says_nothing(caplog):
     assert caplog.records == []
 
 
+@pytest.mark.slow
 def test_real_questions_find_their_passages(shared_data, tmp_path):
     folder = shared_data / "search_qa"
     searched = open_index(folder / "corpus.jsonl.gz", tmp_path)
