@@ -449,7 +449,7 @@ def poisoned(one: Setting, where: str, value: float, path: int) -> tuple[Learner
     return Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3), packed
 
 
-@pytest.mark.parametrize("path", [0, 7, 15])
+@pytest.mark.parametrize("path", [0, *(pytest.param(path, marks=pytest.mark.slow) for path in (7, 15))])
 @pytest.mark.parametrize(("where", "value"), [("loss", float("nan")), ("loss", float("inf")), ("gradient", 0.0)])
 def test_the_path_that_makes_loss_or_gradient_infinite_is_named_whatever_it_is_batched_with(one, where, value, path):
     learner, packed = poisoned(one, where, value, path)

@@ -49,6 +49,7 @@ def threads():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_the_folder_is_a_policy_and_a_death_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(pretrain, "SAVE_EVERY", 2)
     whole, broken = tmp_path / "whole", tmp_path / "broken"

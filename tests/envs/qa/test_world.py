@@ -134,6 +134,7 @@ def test_splits_share_no_question_and_no_last_fact(small):
         assert last[one].isdisjoint(last[other])
 
 
+@pytest.mark.slow
 def test_guesses_without_a_search_are_wrong(small):
     """The answer that train gives most often, by relation; and any one answer to everything."""
     for hops in HOPS:

@@ -22,7 +22,7 @@ def qwen3(qwen3_folder: Path) -> Policy:
     return loaded(qwen3_folder)
 
 
-@pytest.fixture(params=["qwen3", "qwen2"], scope="module")
+@pytest.fixture(params=["qwen3", pytest.param("qwen2", marks=pytest.mark.slow)], scope="module")
 def policy(request: pytest.FixtureRequest, qwen3: Policy, qwen2_folder: Path) -> Policy:
     return qwen3 if request.param == "qwen3" else loaded(qwen2_folder)
 

@@ -304,6 +304,7 @@ def test_unchanged_weights_are_probed_and_not_loaded_again(
     assert published(made) != name and made.version == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_starts_again_is_restored(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:
     made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
@@ -349,6 +350,7 @@ def test_a_server_restored_while_weights_are_published_has_the_new_ones(
     assert models(made) == [published(made)] != [old]
 
 
+@pytest.mark.slow
 def test_one_of_two_servers(policy: Policy, qwen3_folder: Path, url: str, server: Server, tmp_path: Path) -> None:
     second = Server(qwen3_folder)
     http, other = serve(second)
