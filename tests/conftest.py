@@ -1,6 +1,7 @@
 """Real data for every room: the files of ../shared/data, and the tokenizer of Qwen in the form that models ship."""
 
 import base64
+import fcntl
 import gc
 import gzip
 import json
@@ -94,14 +95,27 @@ def qwen_ranks(shared_data: Path) -> dict[bytes, int]:
 
 @pytest.fixture(scope="session")
 def qwen_folder(
-    qwen_ranks: dict[bytes, int], chat_templates: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, chat_templates: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A folder with the tokenizer and chat template of Qwen2.5 (and Qwen3's added tokens), and no weights.
 
-    151,669 ids: 151,643 of the ranks, then the added tokens in the order of the released models.
+    151,669 ids: 151,643 of the ranks, then the added tokens in the order of the released models. The folder takes
+    seconds to make, so the processes of one test run share it. Tests copy it before they change it.
     """
-    folder = tmp_path_factory.mktemp("qwen")
-    tokenizer = Tokenizer(_bpe(qwen_ranks))
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "qwen"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unfinished = folder.with_suffix(".unfinished")
+            unfinished.mkdir(exist_ok=True)
+            _write_qwen(unfinished, request.getfixturevalue("qwen_ranks"), chat_templates["qwen2_5.jinja"])
+            unfinished.rename(folder)
+    return folder
+
+
+def _write_qwen(folder: Path, ranks: dict[bytes, int], chat_template: str) -> None:
+    tokenizer = Tokenizer(_bpe(ranks))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -118,10 +132,9 @@ def qwen_folder(
         "eos_token": "<|im_end|>",
         "pad_token": "<|endoftext|>",
         "model_max_length": 32768,
-        "chat_template": chat_templates["qwen2_5.jinja"],
+        "chat_template": chat_template,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return folder
 
 
 def _bpe(ranks: dict[bytes, int]) -> models.BPE:

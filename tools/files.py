@@ -27,8 +27,9 @@ from typing import Any
 
 MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
 MOST_LINE = 1 << 25  # bytes of a line of data
-# Bytes that a packed file may hold, however small it is, and for each byte of its own. Household games, which say the same
-# things again and again, are packed by 51; a file that is made to fill a memory, by a thousand with gzip and 7,000 with xz.
+# Bytes that a packed file may hold, however small it is, and for each byte of its own. Household games, which say the
+# same things again and again, are packed by 51; a file that is made to fill a memory, by a thousand with gzip and 7,000
+# with xz.
 LEAST, MOST_RATIO = 1 << 25, 200
 MOST_TOML = 1 << 18  # bytes of a TOML file
 MOST_DOTS = 8  # in one key of TOML: the reader of Python keeps every prefix of a key, so its memory grows quadratically

@@ -7,7 +7,7 @@ A parameter is a number with a `Range` (`alpha: Annotated[float, Range(0, 1)] = 
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from inspect import Signature, signature
 from math import inf, isfinite
@@ -145,12 +145,18 @@ def read_parameters(path: Path, function: str) -> dict[str, Parameter]:
     return {a.arg: parameter(a.arg, names.value(a.annotation), names.value(default)) for a, default in defaults}
 
 
+@cache
+def _statements(path: Path) -> list[ast.stmt]:
+    """Return the statements of a module's file, which is parsed once: many methods name the same modules."""
+    return ast.parse(path.read_text("utf-8")).body
+
+
 class _Names(dict[str, Any]):
     """What a module's names stand for, found out when one is asked for."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(globals())
-        self.path, self.nodes = path, ast.parse(path.read_text("utf-8")).body
+        self.path, self.nodes = path, _statements(path)
 
     def value(self, node: ast.expr | None) -> Any:
         code = compile(ast.Expression(node or ast.Constant(None)), str(self.path), "eval")

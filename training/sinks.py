@@ -89,6 +89,10 @@ class Wandb:
         self.id, quiet = place.id, wandb.Settings(silent=True, console="off")
         about = {"name": place.name, "config": dict(settings), "dir": str(place.run / LOGGERS), "settings": quiet}
         self.run = wandb.init(project=os.environ.get("WANDB_PROJECT", PROJECT), id=self.id, resume="allow", **about)
+        # A run folder with a link that leads out of it is not resumed. wandb links its core's log, which is in a cache.
+        for path in (Path(self.run.dir).parent / "logs").iterdir():
+            if path.is_symlink():
+                path.unlink()
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
         self.run.log(dict(metrics), step=step)

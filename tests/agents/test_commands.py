@@ -127,7 +127,7 @@ def corpus(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_corpus_is_served_until_a_signal(corpus, tmp_path, number):
     command = [
         sys.executable,

@@ -226,6 +226,7 @@ def lost(often):
     return QuestionEnv(bare.tasks, Lost(bare.grader, often), system=bare.system)
 
 
+@pytest.mark.slow
 def test_episodes_of_a_grader_that_failed_are_counted_and_not_scored(monkeypatch):
     monkeypatch.setitem(gymnasium.registry, "test/Lost", gymnasium.envs.registration.EnvSpec("test/Lost", lost))
     report = evaluate.run(evaluate.prepare("test/Lost", {"often": 2}, "tiny", episodes=8, samples=2))

@@ -76,7 +76,7 @@ def facts(tree):
 
 
 @given(st.lists(trees(), max_size=3, unique_by=lambda tree: tree.key))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_journal_gives_back_its_trees_to_the_last_bit(tmp_path_factory, written):
     path = tmp_path_factory.getbasetemp() / "journal.jsonl"
     write_trees(path, written, ORIGIN)

@@ -49,6 +49,7 @@ def seeds_for(share, other):
     return fewest(lambda seeds: power(seeds, share, other), f"{share} against {other}")
 
 
+@pytest.mark.slow
 def test_seeds_for_an_effect():
     assert seeds_for(1.0, 0.0) == 4
     assert power(seeds_for(0.9, 0.1), 0.9, 0.1) >= 0.8 > power(seeds_for(0.9, 0.1) - 1, 0.9, 0.1)
@@ -62,6 +63,7 @@ def test_seeds_for_a_difference_of_three_points_are_those_of_tables_of_power(sd,
     assert fewest(lambda n: paired_power(n, 3, sd, 0.05 / tests), "it") == pytest.approx(seeds, abs=1)
 
 
+@pytest.mark.slow
 def test_power_of_a_paired_test_is_how_often_a_difference_is_seen():
     rng = random.Random(1)
     for n, effect, sd in ((3, 3.0, 1.5), (8, 1.0, 1.0)):

@@ -45,11 +45,13 @@ def test_what_is_made_speaks_in_mathpython(made):
     assert (report.episodes, report.failed) == (2, 0)
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_tokenizer_that_ships(made):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert json.loads((made / name).read_text()) == json.loads((TINY / name).read_text())
 
 
+@pytest.mark.slow
 def test_what_ships_has_the_shape_that_the_script_makes(made):
     ours, shipped = (json.loads((folder / "config.json").read_text()) for folder in (made, TINY))
     assert ours == shipped

@@ -18,6 +18,7 @@ def source():
     return Episodes("turngym/MathPython-v0", difficulty=1)
 
 
+@pytest.mark.slow
 def test_a_step_of_the_trainer_calls_the_tool_and_grades_the_answer(source, tmp_path, monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     from datasets import Dataset

@@ -181,6 +181,7 @@ def test_a_file_is_read_up_to_its_limit(folder):
         files.read_bytes(folder / "name", 1024)
 
 
+@pytest.mark.slow
 def test_a_long_line_and_a_file_that_unpacks_to_very_much_are_refused(folder):
     (folder / "line.jsonl.gz").write_bytes(gzip.compress(b"[" * (files.MOST_LINE + 1)))
     (folder / "many.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n' * (files.LEAST // 9 + 2)))

@@ -357,6 +357,7 @@ def test_a_journal_behind_a_link_is_not_counted(run, tmp_path_factory):
     assert found.step == 2 and "is a link" in found.what
 
 
+@pytest.mark.slow
 def test_a_real_run_adds_up(tmp_path, monkeypatch):
     monkeypatch.setattr(TorchEngine, "mode_reason", "")
     threads = torch.get_num_threads()

@@ -110,7 +110,7 @@ def grown(folder: Path, group: int = 4) -> Setting:
     return Setting(policy, trees)
 
 
-@pytest.fixture(scope="module", params=["tiny", "qwen2"])
+@pytest.fixture(scope="module", params=[pytest.param("tiny", marks=pytest.mark.slow), "qwen2"])
 def setting(request: pytest.FixtureRequest) -> Setting:
     return grown(TINY, 2) if request.param == "tiny" else request.getfixturevalue("one")
 
@@ -149,7 +149,7 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 
 @pytest.mark.parametrize("heat", [1.0, 0.7])
-@pytest.mark.parametrize("micro_tokens", [1, 200, 100_000])
+@pytest.mark.parametrize("micro_tokens", [pytest.param(1, marks=pytest.mark.slow), 200, 100_000])
 def test_first_update_identity(setting, heat, micro_tokens):
     """Recomputed logp and entropy are the sampler's own within 3e-5, alone and laid out together, over 1-4 turns."""
     packed, learner = pack(setting.trees[heat]), setting.learner(micro_tokens=micro_tokens)
@@ -247,7 +247,9 @@ def test_the_gradient_is_that_of_the_equation_with_one_count_of_tokens_for_the_w
         assert apart(gradient, expected) < 3e-5  # the ratio is of numbers that differ by as much
 
 
-@pytest.mark.parametrize("method", ["grpo,epo", "grpo:kl_coef=0.1,entropy-bonus:coef=0.1"])
+@pytest.mark.parametrize(
+    "method", [pytest.param("grpo,epo", marks=pytest.mark.slow), "grpo:kl_coef=0.1,entropy-bonus:coef=0.1"]
+)
 def test_micro_batches_change_neither_gradient_nor_loss(setting, method):
     packed = pack(setting.trees[0.7])
     whole, gradient = update(setting.learner(method, micro_tokens=100_000), packed)
@@ -447,7 +449,7 @@ def poisoned(one: Setting, where: str, value: float, path: int) -> tuple[Learner
     return Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3), packed
 
 
-@pytest.mark.parametrize("path", [0, 7, 15])
+@pytest.mark.parametrize("path", [0, *(pytest.param(path, marks=pytest.mark.slow) for path in (7, 15))])
 @pytest.mark.parametrize(("where", "value"), [("loss", float("nan")), ("loss", float("inf")), ("gradient", 0.0)])
 def test_the_path_that_makes_loss_or_gradient_infinite_is_named_whatever_it_is_batched_with(one, where, value, path):
     learner, packed = poisoned(one, where, value, path)
@@ -682,6 +684,7 @@ def test_a_functional_sees_the_logits_and_has_a_gradient(setting):
     learner.optimizer.zero_grad()
 
 
+@pytest.mark.slow
 def test_a_module_learns_beside_the_policy_and_cannot_move_it(one, tmp_path):
     packed, before = pack(one.trees[1.0]), snapshot(one.policy)
     control = asking(modules={"value": lambda width: torch.nn.Linear(width, 1)})

@@ -104,6 +104,7 @@ def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(un
     assert {"checkpoints/step-000004/adapter/adapter_model.safetensors", "trees/step-000003.jsonl"} <= set(files)
 
 
+@pytest.mark.slow
 def test_a_reference_that_was_reset_is_the_policy_of_then_also_in_a_run_that_was_killed(tmp_path):
     """Before the reset the adapter moves away from the reference, after it it begins at 0 again."""
     config = TINY.changed(method="grpo:kl_coef=0.1,prorl:every=2", group=4)
@@ -219,6 +220,7 @@ def check_splits(calls: list[tuple[Any, ...]]) -> None:
     assert trained and trained.isdisjoint(validated[0][1])
 
 
+@pytest.mark.slow
 def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tmp_path):
     config = TINY.changed(
         tasks=str(questions(tmp_path)), method="reinforce", prompts=5, group=1, max_tokens=1, eval_every=99
@@ -241,6 +243,7 @@ def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tm
     assert one[:5] != other
 
 
+@pytest.mark.slow
 def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_true_ones(monkeypatch, tmp_path):
     learned = spy(monkeypatch, loop, "pack")
     config = TINY.changed(prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run"))
@@ -339,6 +342,7 @@ def test_training_takes_train_tasks_and_validation_the_same_valid_tasks_every_ti
     check_splits(watched.collected)
 
 
+@pytest.mark.slow
 def test_a_refused_step_is_written_down_and_the_run_goes_on_without_it(monkeypatch, tmp_path):
     objective, count, run = learner.objective, [0], Watched(tmp_path / "run")
 

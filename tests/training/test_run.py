@@ -223,6 +223,7 @@ def test_a_run_folder_holds_what_it_promises(finished):
     }
 
 
+@pytest.mark.slow
 def test_neither_journal_nor_weights_depend_on_how_many_threads_draw(finished, tmp_path, monkeypatch):
     def measured(engine: TorchEngine, most: int) -> None:
         set_threads(engine._worker, torch.set_num_threads, 2)
@@ -368,6 +369,7 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_lora_is_on_the_layers_that_were_named_and_stays_there(tmp_path):
     targets, run = ("v_proj", "q_proj"), tmp_path / "run"
     named = SMALL.changed(targets=targets, out=str(run))

@@ -18,13 +18,14 @@ from turngym.agents.source import TINY
 PYTHON = os.environ.get("TURNGYM_VLLM_PYTHON")
 if PYTHON is None and importlib.util.find_spec("vllm") is None:
     collect_ignore_glob = ["test_*.py"]
+FOLDER = Path(__file__).parent
 NewServer = Callable[..., VllmServer]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A server takes a minute to start, and much longer on a busy machine."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.timeout(1800))
 
 

@@ -105,10 +105,10 @@ def test_a_template_without_end_stays_within_a_gigabyte():
 
 def test_the_allowance_grows_with_the_conversation_and_is_the_threads_own():
     template = Template("{% for m in messages %}{{ m.content | trim | replace('a', 'bb') }}{% endfor %}")
-    talk = [{"role": "user", "content": "a" * 100_000}] * 200
-    assert len(template.render(talk)) == 2 * 100_000 * 200
+    talk = [{"role": "user", "content": "a" * 100_000}] * 60
+    assert len(template.render(talk)) == 2 * 100_000 * 60
     for _ in range(3):  # each render has its own
-        assert len(template.render(talk)) == 2 * 100_000 * 200
+        assert len(template.render(talk)) == 2 * 100_000 * 60
 
 
 def test_dates_and_json_stay_as_they_were():

@@ -50,7 +50,7 @@ def exported(source: Source) -> AutoTokenizer:
 @pytest.mark.parametrize(
     ("name", "role", "stock_differs"),
     [
-        ("qwen3.jinja", "user", True),
+        pytest.param("qwen3.jinja", "user", True, marks=pytest.mark.slow),
         # Within one question the stock template keeps thoughts.
         pytest.param("qwen3.jinja", "tool", False, marks=pytest.mark.slow),
         pytest.param("qwen3_nonthinking.jinja", "tool", True, marks=pytest.mark.slow),
@@ -164,6 +164,7 @@ def test_what_differs_is_said(folder, chat_templates, tmp_path):
     assert mine is not None and "--chat-template" in mine.differences[0] and "thoughts" in mine.differences[1]
 
 
+@pytest.mark.slow
 def test_a_template_that_always_removes_thoughts_is_served_with_them(folder):
     """It is prefix-preserving, so training takes it, and lays thoughts as they were drawn."""
     source = folder(STRIPS)

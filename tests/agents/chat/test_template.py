@@ -79,6 +79,7 @@ def made(chat_templates):
     return {name: Template(source, SPECIAL, name) for name, source in chat_templates.items()}
 
 
+@pytest.mark.slow
 def test_every_real_template_renders_as_transformers_does(chat_templates, made):
     from transformers import PreTrainedTokenizerFast
 
@@ -120,6 +121,7 @@ def test_of_the_real_templates_those_that_rewrite_earlier_turns_are_refused(made
     assert refused == REFUSED and len(made) == 57
 
 
+@pytest.mark.slow
 def test_what_the_accepted_templates_can_carry_is_told(made):
     lacks = {"user": set(), "tool": set()}
     for name in set(made) - REFUSED:

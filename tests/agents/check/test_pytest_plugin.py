@@ -94,6 +94,7 @@ def pytest_in(project, *args):
     )
 
 
+@pytest.mark.slow
 def test_a_package_is_checked_by_its_own_tests(project):
     done = pytest_in(project, "-k", "gold or steps")
     found = re.findall(r"^(PASSED|FAILED) test_worlds\.py::test_(\w+)\[some/([^]]*)\]", done.stdout, re.M)

@@ -120,7 +120,7 @@ def dictate(logits: Any, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return np.array([uniform for _, uniform in rows], np.int64), nothing, nothing
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("size", [*(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2, 4, 8)), 3])
 def test_a_turn_drawn_in_chunks_ends_where_the_whole_turn_ends(qwen3_folder, small, size, monkeypatch):
     tokens, cut = small.encode(TEXTS[0]).ids, FORMATS["hermes"]
     monkeypatch.setattr(engine_module, "keyed_rng", lambda key: Script(tokens[key[0] :]))

@@ -158,6 +158,7 @@ def test_one_in_flight_and_sixty_four_grow_the_same_trees_to_the_bit(actor, talk
     assert len({text for tree in talked for text in (turn.text for turn in tree.turns if turn.role == "assistant")}) > 9
 
 
+@pytest.mark.slow
 def test_one_in_flight_and_sixty_four_use_the_python_tool_alike(tiny):
     env = make("turngym/MathPython-v0", max_turns=3)
     one, many = (grow(tiny, env, range(3), in_flight=n, sampling=Sampling(max_tokens=32)) for n in (1, 64))

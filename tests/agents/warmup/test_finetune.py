@@ -71,6 +71,7 @@ def test_a_death_changes_nothing_and_a_run_begins_with_the_adapter(tmp_path, mon
         prepare(changed(SMALL, {"lr": 0.5}), whole, resume=True)
 
 
+@pytest.mark.slow
 def test_conversations_of_a_file_are_learned(tmp_path):
     data = changed(SMALL, {"data": write(tmp_path / "talks.jsonl", *[TALK] * 6), "batch": 2, "steps": 20})
     told = finish(run(prepare(data, tmp_path / "out")))

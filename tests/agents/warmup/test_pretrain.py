@@ -49,6 +49,7 @@ def threads():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_the_folder_is_a_policy_and_a_death_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(pretrain, "SAVE_EVERY", 2)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -121,6 +122,7 @@ def test_torch_is_not_imported_to_find_a_mistake(tmp_path):
     subprocess.run([sys.executable, "-c", ask], check=True, cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_makes_a_policy_and_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(terminal.console, "width", 400)
     options = EnvOptions(difficulty=(1,))

@@ -40,6 +40,7 @@ def test_every_task_is_another_and_its_gold_wins_in_as_many_turns_as_there_are(n
         assert play(env, task, gold)[0] == 1.0
 
 
+@pytest.mark.slow
 def test_the_best_success_is_that_of_the_best_words_over_all_tasks():
     assert {name: world.best() for name, world in WORLDS.items()} == {
         **dict.fromkeys(("late-bloomer", "useless-choice", "distractor"), 1.0),

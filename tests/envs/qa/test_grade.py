@@ -78,7 +78,7 @@ def pairs(count):
 
 def test_measures_are_those_of_the_published_definitions_on_thousands_of_pairs():
     seen = Counter()
-    for said, gold in pairs(20_000):
+    for said, gold in pairs(5_000):
         words, right = squad_words(said), squad_words(gold)
         assert normalise(said) == " ".join(words)
         em, f1, sub_em = measures(said, gold)
@@ -90,7 +90,7 @@ def test_measures_are_those_of_the_published_definitions_on_thousands_of_pairs()
         closed = {" ".join(words), " ".join(right)} & CLOSED
         assert sub_em == float(words == right or (not closed and " ".join(right) in " ".join(words)))
         seen[em, f1 > 0, sub_em] += 1
-    assert min(seen[key] for key in [(1, True, 1), (0, True, 0), (0, True, 1), (0, False, 0)]) > 50
+    assert min(seen[key] for key in [(1, True, 1), (0, True, 0), (0, True, 1), (0, False, 0)]) > 20
 
 
 @given(st.text(max_size=60), st.text(max_size=60))

@@ -23,6 +23,7 @@ print(hashlib.sha256("\\n".join(lines).encode()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_the_world_is_the_same_in_every_process_and_on_every_machine():
     digests = [
         subprocess.run(
@@ -133,6 +134,7 @@ def test_splits_share_no_question_and_no_last_fact(small):
         assert last[one].isdisjoint(last[other])
 
 
+@pytest.mark.slow
 def test_guesses_without_a_search_are_wrong(small):
     """The answer that train gives most often, by relation; and any one answer to everything."""
     for hops in HOPS:

@@ -126,6 +126,7 @@ def test_a_host_that_no_name_can_be_is_a_failure(open_client):
     assert failed.value.fault is Fault.CONNECT
 
 
+@pytest.mark.slow
 def test_many_threads_share_a_client_and_its_connections(open_client):
     with FaultServer(lambda request: [0.05, answer(GOOD)]) as server:
         client = open_client(server.url)

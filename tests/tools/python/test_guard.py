@@ -83,7 +83,7 @@ def _send(number: int, pids: Iterable[int]) -> None:
             os.kill(pid, number)
 
 
-@WITHOUT
+@pytest.mark.parametrize("level", ["landlock", pytest.param("rlimits-only", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("killed", ["server", "parent and server", "all that have children", "the whole tree"])
 def test_nothing_outlives_a_server_that_is_killed(level: str, killed: str, started, descendants, until):
     parent, pid, folder = started(level)
@@ -114,6 +114,7 @@ def _parent(pid: int) -> int:
     return int(linux.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
 
 
+@pytest.mark.slow
 @WITHOUT
 def test_what_a_server_and_its_guard_left_behind_the_next_one_removes(level: str, started, until):
     parent, pid, folder = started(level)
@@ -230,6 +231,7 @@ def test_entries_are_counted_up_to_a_limit(tmp_path):
     assert isolation.count_entries(tmp_path, 1000) == 1001  # its path is too long
 
 
+@pytest.mark.slow
 @WITHOUT
 def test_a_session_may_have_as_many_files_as_others(level: str, ok):
     tool = PythonTool(timeout=60.0, level=level)

@@ -64,6 +64,7 @@ print(json.dumps(session.try_levels()))
 """
 
 
+@pytest.mark.slow
 def test_a_container_without_user_namespaces_refuses_the_strongest_level_only(bare):
     calls = [("unshare", errno.EPERM, ANY_BIT, 0x10000000), ("clone", errno.EPERM, ANY_BIT, 0x10000000)]
     probed = bare(MACHINE.format(refused=calls))
@@ -71,6 +72,7 @@ def test_a_container_without_user_namespaces_refuses_the_strongest_level_only(ba
     assert probed == {"landlock": None, "rlimits-only": None}
 
 
+@pytest.mark.slow
 def test_a_kernel_without_landlock_refuses_that_level_only(bare):
     probed = bare(MACHINE.format(refused=[("landlock_create_ruleset", errno.ENOSYS, AT_LEAST, 0)]))
     reason = "the kernel has no Landlock of version 3 (Linux 6.2), or it is switched off"

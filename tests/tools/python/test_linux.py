@@ -243,7 +243,9 @@ sys.stdin.read()
         ("nothing", 0, MIB),
         ("mappings", MIB, 3 * MIB),
         ("locks", MIB // 2, 2 * MIB),
-        ("too many locks", 2**40, 2**40 + 1),
+        pytest.param(
+            "too many locks", 2**40, 2**40 + 1, marks=pytest.mark.slow
+        ),  # the kernel adds a lock in linear time
         ("watches", MIB // 2, 2 * MIB),
         ("in flight", 99 * MIB, 100 * MIB),
     ],

@@ -102,6 +102,7 @@ def draw(before: str, after: str = "") -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/").stdout
 
 
+@pytest.mark.slow
 def test_numpy_is_seeded_whether_it_is_there_or_imported_later():
     assert draw("import numpy") == draw("", "import math") == draw("", "import numpy as np")
 

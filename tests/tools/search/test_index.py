@@ -218,6 +218,7 @@ def test_many_threads_get_what_one_gets():
     assert found == [searched.search(query, 20) for query in queries]
 
 
+@pytest.mark.slow
 def test_processes_that_build_at_once_get_the_same_bits(tmp_path):
     passages, _ = random_corpus(400)
     path = corpus_file(tmp_path / "c.jsonl", passages)
@@ -249,6 +250,7 @@ def test_building_says_nothing(caplog):
     assert caplog.records == []
 
 
+@pytest.mark.slow
 def test_real_questions_find_their_passages(shared_data, tmp_path):
     folder = shared_data / "search_qa"
     searched = open_index(folder / "corpus.jsonl.gz", tmp_path)

@@ -135,6 +135,7 @@ def test_a_search_that_fails_is_an_answer(url, caplog):
     assert ask(url, {"queries": ["a"]})[0] == 200
 
 
+@pytest.mark.slow
 def test_200_searches_at_once_are_all_right(url):
     back_end = SearchR1(url, limits=Limits(60.0))
     with ThreadPoolExecutor(200) as pool:

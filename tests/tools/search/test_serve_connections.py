@@ -203,6 +203,7 @@ def wide(monkeypatch):
         yield url
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_takes_have_a_bound_and_small_ones_go_on(wide):
     assert raw(wide, WIDE).startswith(b"HTTP/1.1 200 ")
     with slow_reader(wide) as slow:
@@ -223,6 +224,7 @@ def test_a_client_that_does_not_take_its_answer_is_left_and_gives_back_what_it_h
         assert raw(wide, WIDE).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_gives_back_what_it_held(wide):
     for _ in range(5):
         slow_reader(wide).close()

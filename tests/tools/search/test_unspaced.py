@@ -176,6 +176,7 @@ def test_english_scores_are_those_of_version_1_to_the_bit():
     )
 
 
+@pytest.mark.slow
 def test_english_scores_of_real_questions_are_those_of_version_1_to_the_bit(shared_data, tmp_path):
     folder = shared_data / "search_qa"
     rows = map(json.loads, (folder / "questions_with_gold.jsonl").read_text("utf-8").splitlines())

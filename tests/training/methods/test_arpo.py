@@ -102,7 +102,7 @@ def rise(tree, leaf):
     return one - other
 
 
-@pytest.mark.parametrize("beam", [2, 4])
+@pytest.mark.parametrize("beam", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_grown_trees_spend_their_budget_where_the_rule_says(grow, beam) -> None:
     trees = grow(arpo(group=12, initial=4, beam=beam, weight=0.3, **SMALL), 12)
     forked = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.parent >= 0]

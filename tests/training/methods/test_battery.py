@@ -16,7 +16,16 @@ from turngym.training.control import Control, Needs, chain
 from turngym.training.methods import METHODS, describe
 
 CARD = ("arXiv", "Knob: ", "Defaults: ", "Evidence: ", "Deviations: ")
-each = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}-{CASES.index(case)}")
+FIRST = {case.method: case for case in reversed(CASES)}
+
+
+def parameter(number: int, case: Case):
+    """Return a case as the parameter of a test; those of further variants of a method are slow."""
+    marks = () if case is FIRST[case.method] else pytest.mark.slow
+    return pytest.param(case, id=f"{case.method}-{number}", marks=marks)
+
+
+each = pytest.mark.parametrize("case", [parameter(number, case) for number, case in enumerate(CASES)])
 
 
 def test_every_method_has_a_case() -> None:

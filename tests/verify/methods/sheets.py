@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from turngym.tests.verify.methods.field_examples import EXAMPLES
@@ -35,7 +36,13 @@ def methods_of(heading: str, text: str) -> list[str]:
     if heading in UNNAMED:
         return UNNAMED[heading]
     papers = set(_PAPER.findall(heading)) or set(_PAPER.findall(text)[:1])
-    return [name for name in METHODS if papers & set(_PAPER.findall(describe(name)))]
+    return [name for name in METHODS if papers & papers_of(name)]
+
+
+@cache
+def papers_of(method: str) -> frozenset[str]:
+    """Return the papers that the method's card names. A card is read from its source file, which takes long."""
+    return frozenset(_PAPER.findall(describe(method)))
 
 
 def rows(folder: Path) -> Iterator[tuple[str, str, list[str], int]]:

@@ -39,6 +39,8 @@ class Suites:
     """Random conversations."""
     golds: int = 300
     """Variations of ScienceWorld whose gold path is played."""
+    floors: int = 10_000
+    """Tasks of each domain of tau2 on which players that know nothing are measured, at most."""
     replies: int = 300
     """Hostile replies in each environment of a suite."""
     only: str = ""
@@ -52,7 +54,7 @@ class Suites:
         suites: dict[str, tuple[str, Callable[[], Iterator[Row]]]] = {
             "bfcl": ("bfcl_eval", self._bfcl),
             "scienceworld": ("scienceworld", lambda: scienceworld.rows(self.seed, self.golds)),
-            "tau2": ("tau2", lambda: tau2.rows(self.seed, self.mutations // 8)),
+            "tau2": ("tau2", lambda: tau2.rows(self.seed, self.mutations // 8, self.floors)),
         }
         if self.only and self.only not in suites:
             raise ValueError(f"only is {self.only!r}; the suites are {', '.join(suites)}")

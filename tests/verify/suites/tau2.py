@@ -26,8 +26,14 @@ class Customer:
         return "Please help me." if len(talk) == 1 else STOP
 
 
-def rows(seed: int, mutations: int) -> Iterator[Row]:
-    """Yield the rows; `mutations` of gold, and as many random trajectories, in telecom, and a quarter elsewhere."""
+def rows(seed: int, mutations: int, floors: int) -> Iterator[Row]:
+    """Yield the rows.
+
+    Args:
+        seed: Keys all randomness.
+        mutations: Mutated golds, and as many random trajectories, in telecom; elsewhere a quarter.
+        floors: The most tasks of a domain on which players that know nothing are measured.
+    """
     from turngym.envs.suites import tau2
 
     rng = random.Random(seed)
@@ -44,7 +50,7 @@ def rows(seed: int, mutations: int) -> Iterator[Row]:
         yield _same("mutated gold", env, some, lambda task: _mutated(rng, _gold(task, user is None), pool))  # noqa: B023
         some = rng.choices(every, k=count)
         yield _same("random calls", env, some, lambda task: _random(rng, _gold(task, user is None), pool))  # noqa: B023
-        yield _floors(tau2.Tau2(tau2.Tau2Tasks(domain, "all"), user), rng, pool)
+        yield _floors(tau2.Tau2(tau2.Tau2Tasks(domain, "all"), user), rng, pool, floors)
 
 
 def _gold(task: Any, solo: bool) -> Script:
@@ -130,15 +136,16 @@ def _held(env: Tau2) -> Row:
                len(env.tasks), note)  # fmt: skip
 
 
-def _floors(env: Tau2, rng: random.Random, pool: Sequence[ToolCall]) -> Row:
+def _floors(env: Tau2, rng: random.Random, pool: Sequence[ToolCall], most: int) -> Row:
     """Measure what the end at once, empty replies and random calls earn; it is a figure."""
     earned = dict.fromkeys(("constant", "empty", "random"), 0.0)
-    for index, task in enumerate(env.tasks):
+    count = min(len(env.tasks), most)
+    for index in range(count):
+        task = env.tasks[index]
         end = _gold(task, env.user is None)[-1] if env.user is None else WORDS
         scripts: dict[str, Script] = {"constant": [end], "empty": [""] * 10}
         scripts["random"] = [*(rng.choice(pool) for _ in range(8)), end]
         for name, script in scripts.items():
             earned[name] += played(env, index, script)[0]
-    count = len(env.tasks)
     note = ", ".join(f"{name} {100 * found / count:.1f} %" for name, found in earned.items())
     return Row(f"tau2 {env.tasks.domain}: floors", count, count, note)

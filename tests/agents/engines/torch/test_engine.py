@@ -22,7 +22,7 @@ def qwen3(qwen3_folder: Path) -> Policy:
     return loaded(qwen3_folder)
 
 
-@pytest.fixture(params=["qwen3", "qwen2"], scope="module")
+@pytest.fixture(params=["qwen3", pytest.param("qwen2", marks=pytest.mark.slow)], scope="module")
 def policy(request: pytest.FixtureRequest, qwen3: Policy, qwen2_folder: Path) -> Policy:
     return qwen3 if request.param == "qwen3" else loaded(qwen2_folder)
 
@@ -102,7 +102,7 @@ def alone(policy: Policy) -> dict[int, list[Dialogue]]:
     return conversations(policy, list(range(10)), in_flight=1)
 
 
-@pytest.mark.parametrize("slots", [pytest.param(64, marks=pytest.mark.slow), 24, 5])
+@pytest.mark.parametrize("slots", [*(pytest.param(slots, marks=pytest.mark.slow) for slots in (64, 5)), 24])
 def test_one_rollout_in_flight_and_many_give_the_same_bits(policy, alone, slots):
     x, weight = torch.randn(512, 64, generator=torch.Generator().manual_seed(0)), policy.base.lm_head.weight
     if not all(torch.equal((x[:rows] @ weight.T)[:8], x[:8] @ weight.T) for rows in (16, 32, 64, 512)):

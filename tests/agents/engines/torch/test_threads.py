@@ -28,6 +28,7 @@ def tiny() -> Policy:
     return loaded(TINY)
 
 
+@pytest.mark.slow
 def test_no_bit_depends_on_the_number_of_threads(tiny):
     """Large enough that torch shares each operation out; threes would cut rows where nothing prevented it."""
     tokens = np.random.default_rng(0).integers(0, 600, (12, 131))

@@ -200,14 +200,14 @@ def test_updates_are_told_right_and_old_ones_go(
 ) -> None:
     made = publisher(policy, tmp_path, url)
     names = []
-    for step in range(15):
+    for step in range(5):
         asyncio.run(made.publish())
         assert made.version == policy.version and models(made) == [published(made)]
         names.append(published(made))
-        move(policy, 0.001 * (1 + step % 7), step)
-    assert len(set(names)) == 15 and not found.messages
+        move(policy, 0.001 * (1 + step), step)
+    assert len(set(names)) == 5 and not found.messages
     assert list(server.adapters) == names[-2:]
-    assert sorted(f.name for f in (tmp_path / "adapters").glob("v*")) == ["v14.14", "v15.15"]
+    assert sorted(f.name for f in (tmp_path / "adapters").glob("v*")) == ["v4.4", "v5.5"]
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +304,7 @@ def test_unchanged_weights_are_probed_and_not_loaded_again(
     assert published(made) != name and made.version == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_starts_again_is_restored(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:
     made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
@@ -349,6 +350,7 @@ def test_a_server_restored_while_weights_are_published_has_the_new_ones(
     assert models(made) == [published(made)] != [old]
 
 
+@pytest.mark.slow
 def test_one_of_two_servers(policy: Policy, qwen3_folder: Path, url: str, server: Server, tmp_path: Path) -> None:
     second = Server(qwen3_folder)
     http, other = serve(second)
