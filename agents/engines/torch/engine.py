@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...architecture import check_sampled
 from ...engine import Completion, Cut, OpenSession, Sampling, StopRule, evaluating, keyed_rng
 from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
@@ -43,6 +44,7 @@ class TorchEngine:
         for name, value in (("slots", slots), ("prefill_tokens", prefill_tokens), ("threads", threads)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; the engine needs at least 1")
+        check_sampled(policy.base.config.to_dict(), policy.folder)
         self.policy, self.max_context = policy, policy.max_context
         if policy.device.type == "cpu":
             keep_memory()
