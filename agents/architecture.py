@@ -7,8 +7,8 @@ the settings of a config, such as a sliding window, decide within a family. A fa
 is compared with the model's own forward pass when it is loaded.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from .model_folder import CONFIG, read_json
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # the types of layers that the torch engine has masks for
 ALTERNATIVES = "such as Qwen3, Qwen2.5, Llama or SmolLM"
+TORCH_ENGINE, LEARNER = "the torch engine", "the learner"
+SAME = 0.1  # of what another context changes; rounding to bfloat16 changes less, and another attention more
 SERVED = "--model NAME --base-url URL"
 _PARTS = ("vision_config", "audio_config", "text_config")  # of models that read more than text
 _CAUSAL = ("ForCausalLM", "ForConditionalGeneration")  # ends of the names of classes that predict a next token
@@ -142,6 +144,34 @@ def check_trained(config: Mapping[str, Any], folder: Path) -> None:
     support = support_of(config)
     if support.untrained:
         raise UnsupportedModel(support.refusal(folder))
+
+
+def check_untried(config: Mapping[str, Any], folder: Path, compute: str, distance: Callable[[], float]) -> None:
+    """Refuse a model of a family that nobody tried, if its numbers are not those of its own forward pass.
+
+    Args:
+        config: What its config says.
+        folder: The model's folder.
+        compute: What computes it, `the torch engine` or `the learner`.
+        distance: Measures how far off the numbers are; 1 is what another context would change.
+
+    Raises:
+        UnsupportedModel: The numbers differ, or cannot be computed.
+    """
+    if config.get("model_type") in FAMILIES:
+        return
+    support = support_of(config)
+    try:
+        measured = distance()
+    except Exception as error:  # a class that nobody tried may fail in any way
+        what = " ".join(str(error).split())
+        reason = f"{compute} cannot compute it ({type(error).__name__}: {what:.120})"
+    else:
+        if measured < SAME:
+            return
+        reason = f"{compute} does not compute what the model's own forward pass computes"
+    unsampled = reason if compute == TORCH_ENGINE else ""
+    raise UnsupportedModel(replace(support, unsampled=unsampled, untrained=reason).refusal(folder))
 
 
 def sliding_window_of(config: Mapping[str, Any]) -> int | None:

@@ -26,6 +26,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from ..agents.policy import Policy
 from .head import one_step_linears
 
 NAME = "turngym-segments"
@@ -114,6 +115,26 @@ def hidden_states(
             input_ids=tokens[None].to(device), position_ids=positions[None].to(device), use_cache=False, **given
         ).last_hidden_state
     return hidden[0, : len(layout.tokens)]
+
+
+@torch.no_grad()
+def distance_from_model(policy: Policy) -> float:
+    """Return how far the learner's logits are from those of the model's own forward pass.
+
+    Two paths share their beginning. The unit is the change of the logits by another beginning.
+    """
+    rng = np.random.default_rng(0)
+    ids = torch.from_numpy(rng.integers(0, policy.vocabulary, (3, 24)))
+    first, second, other = ids[0], torch.cat([ids[0, :12], ids[1, :12]]), torch.cat([ids[2, :12], ids[1, :12]])
+    names = [torch.arange(24), torch.cat([torch.arange(12), torch.arange(24, 36)])]
+    layout = layout_of([first, second], names)
+    hidden = hidden_states(policy.base, layout, policy.device)[layout.places[1][-1]]
+    logits = policy.base.get_output_embeddings()(hidden).float()
+    expected, elsewhere = (
+        policy.base(input_ids=path[None].to(policy.device), use_cache=False).logits[0, -1].float()
+        for path in (second, other)
+    )
+    return float((logits - expected).abs().max() / (elsewhere - expected).abs().max())
 
 
 @contextmanager
@@ -206,14 +227,14 @@ def _by_blocks(
 
 def _refuse(module: Any, options: Mapping[str, Any]) -> None:
     """Raise ValueError if a layer attends in another way: the last line behind `agents.architecture`."""
+    unsupported = [name for name in UNSUPPORTED if options.get(name) is not None]
     sliding_window = options.get("sliding_window")
     if sliding_window is not None and sliding_window < module.config.max_position_embeddings:
+        unsupported.append("sliding_window")
+    if unsupported:
         raise ValueError(
-            f"the model's attention has a sliding_window of {sliding_window} tokens, which the learner does not "
-            "compute; use another model"
+            f"the model's attention has {unsupported[0]}, which the learner does not compute; use another model"
         )
-    if found := [name for name in UNSUPPORTED if options.get(name) is not None]:
-        raise ValueError(f"the model's attention has {found[0]}, which the learner does not compute; use another model")
 
 
 def _mask(band: Tensor, size: int, depth: int) -> Tensor:

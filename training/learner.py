@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import AdamW
 
-from ..agents.architecture import check_trained, logit_scale
+from ..agents.architecture import LEARNER, check_trained, check_untried, logit_scale
 from ..agents.checkpoint import CheckpointError
 from ..agents.model_folder import header
 from ..agents.policy import Policy
-from .attention import hidden_states
+from .attention import distance_from_model, hidden_states
 from .columns import Batch, Current, Now, Packed, Terms
 from .control import Control, Replay, State, advantages, scored
 from .head import token_stats
@@ -83,6 +83,7 @@ class Learner:
         # Before the first rollout: its config may say less than the class that was loaded.
         check_trained(policy.base.config.to_dict(), policy.folder)
         self.policy, self.control, self.team = policy, control, team
+        check_untried(policy.base.config.to_dict(), policy.folder, LEARNER, lambda: distance_from_model(policy))
         self.logit_scale = logit_scale(policy.base.config.to_dict())
         self.lr, self.clip_norm, self.micro_tokens = lr, clip_norm, micro_tokens
         self.modules = Modules(control.needs.modules, policy.base.config.hidden_size, policy.device)

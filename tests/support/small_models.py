@@ -36,6 +36,8 @@ LATENT = {  # attention through a compressed cache
     "n_group": 1,
     "topk_group": 1,
     "first_k_dense_replace": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
 }
 OF_ITS_OWN: dict[str, dict[str, Any]] = {
     "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 32},
@@ -61,6 +63,8 @@ OF_ITS_OWN: dict[str, dict[str, Any]] = {
     "minimax_m2": {"num_local_experts": 4, "head_dim": 8},
     "arcee": {"head_dim": 8},
     "gpt_bigcode": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 64, "n_positions": CONTEXT},
+    "helium": {"head_dim": 8},
+    "codegen": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "rotary_dim": 8},
     "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32},
     "gemma2": {"head_dim": 8, "sliding_window": 32},
     "gemma3_text": {"head_dim": 8, "sliding_window": 32},
@@ -72,8 +76,8 @@ OF_ITS_OWN: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT},
     "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "rotary_dim": 8},
 }
-# Those of which `_OLD` would overwrite what `attribute_map` renames.
-_RENAMED = ("gpt2", "gptj", "gpt_bigcode")
+# Their classes rename the sizes, and take no other names.
+_RENAMED = ("gpt2", "gptj", "gpt_bigcode", "codegen")
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"

@@ -16,12 +16,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...architecture import check_sampled
+from ...architecture import TORCH_ENGINE, check_sampled, check_untried
 from ...engine import Completion, Cut, OpenSession, Sampling, StopRule, evaluating, keyed_rng
 from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
 from .decoder import Decoder, Weights, unusual
-from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, paying_threads, set_threads
+from .runner import (
+    Fallback,
+    Runner,
+    batch_dependence,
+    ceil_to,
+    distance_from_model,
+    keep_memory,
+    paying_threads,
+    set_threads,
+)
 from .scheduler import Gathering, PendingTurn, Scheduler, Sequence
 
 T = TypeVar("T")
@@ -50,6 +59,8 @@ class TorchEngine:
             keep_memory()
         self._make = self._runners()
         self._runner = self._make()
+        measure = lambda: distance_from_model(policy.base, self._make(), policy.vocabulary)  # noqa: E731
+        check_untried(policy.base.config.to_dict(), policy.folder, TORCH_ENGINE, measure)
         self._drawn_with = self._state()
         self.scheduler = Scheduler(slots, prefill_tokens)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="turngym-engine")

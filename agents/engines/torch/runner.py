@@ -215,6 +215,25 @@ class Fallback(Runner):
         return {"full_attention": mask(), "sliding_attention": mask(sliding_window)}
 
 
+@torch.no_grad()
+def distance_from_model(model: Any, runner: Runner, vocabulary: int) -> float:
+    """Return how far a runner's logits are from those of the model's own forward pass.
+
+    The unit is the change of the logits by another beginning of the text.
+    """
+    rng = np.random.Generator(np.random.Philox(key=0))
+    tokens, others = rng.integers(0, vocabulary, (2, WINDOW + 16))
+    others[WINDOW // 2 :] = tokens[WINDOW // 2 :]
+    expected, elsewhere = (
+        model(input_ids=torch.from_numpy(text)[None].to(runner.device), use_cache=False).logits[0, -1].float()
+        for text in (tokens, others)
+    )
+    last = len(tokens) - 1
+    runner.prefill([0], [0], [tokens[:last]])
+    logits = runner.decode([0] * runner.rows, [last] * runner.rows, [int(tokens[last])] * runner.rows)[0]
+    return float((logits - expected).abs().max() / (elsewhere - expected).abs().max())
+
+
 def batch_dependence(make: Callable[[], Runner], vocabulary: int, rows: int) -> str:
     """Compare one conversation's logits alone and in a full batch of longer ones; "" where every bit agrees.
 
