@@ -60,7 +60,7 @@ OF_ITS_OWN: dict[str, dict[str, Any]] = {
     "deepseek_v3": LATENT,
     "ernie4_5": {"head_dim": 8},
     "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32},
-    "minimax_m2": {"num_local_experts": 4, "head_dim": 8},
+    "minimax_m2": {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8},
     "arcee": {"head_dim": 8},
     "gpt_bigcode": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 64, "n_positions": CONTEXT},
     "helium": {"head_dim": 8},
