@@ -270,6 +270,7 @@ _ALIBI = "its attention has a bias by distance (ALiBi)"
 _OWN_ATTENTION = "its attention is not called through the interface of transformers that the learner replaces"
 _SOFT_CAPS = "its attention and its logits have soft caps"
 _SINKS = "its attention has sinks"
+_EXPERT_TARGETS = "PEFT puts LoRA on the parameters of its experts, and cannot load it again"
 _CONV1D = "its layers are Conv1D, which LoRA is not put on"
 _WINDOW_IS_A_SWITCH = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")  # `use_sliding_window`, off by default
 
@@ -291,18 +292,18 @@ FAMILIES: Mapping[str, Family] = {
         Family("flex_olmo", "FlexOlmo"),
         Family("phi", "Phi-1 or Phi-2"),
         Family("phi3", "Phi-3 or Phi-4"),
-        Family("phimoe", "Phi-3.5-MoE"),
+        Family("phimoe", "Phi-3.5-MoE", untrained=_EXPERT_TARGETS),
         Family("gemma", "Gemma 1"),
         Family("granite", "Granite", logit_divisor="logits_scaling"),
         Family("granitemoe", "Granite-MoE", logit_divisor="logits_scaling"),
         Family("cohere", "Cohere Command R", logit_factor="logit_scale"),
         Family("glm", "GLM-4-9B"),
         Family("glm4", "GLM-4-0414"),
-        Family("glm4_moe", "GLM-4.5 or GLM-4.6"),
-        Family("deepseek_v2", "DeepSeek V2"),
-        Family("deepseek_v3", "DeepSeek V3 or R1"),
+        Family("glm4_moe", "GLM-4.5 or GLM-4.6", untrained=_EXPERT_TARGETS),
+        Family("deepseek_v2", "DeepSeek V2", untrained=_EXPERT_TARGETS),
+        Family("deepseek_v3", "DeepSeek V3 or R1", untrained=_EXPERT_TARGETS),
         Family("ernie4_5", "ERNIE 4.5"),
-        Family("ernie4_5_moe", "ERNIE 4.5 MoE"),
+        Family("ernie4_5_moe", "ERNIE 4.5 MoE", untrained=_EXPERT_TARGETS),
         Family("minimax_m2", "MiniMax M2"),
         Family("apertus", "Apertus"),
         Family("arcee", "Arcee AFM"),
