@@ -9,6 +9,7 @@ engine: what every engine offers and what they share; engines/ holds them
 policy: a model with LoRA weights
 source: where a policy comes from, GGUF files too, and the settings that fit it; memory: what its model needs
 model_folder: the files of a model, found and checked before anything is loaded
+architecture: which models are evaluated and trained, by family and by what their config says
 chat/: conversations as tokens
 rollout/: paths and trees that a policy grows in copies of an environment
 trajectory: trees, turns, leaves and branches; one step of an environment

@@ -26,6 +26,7 @@ from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, open_split
 from ..tools import Format
 from ..tools.files import check_inside, tidy
+from .architecture import check_architecture
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
 from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, PlayedEpisodes, write_result
@@ -146,6 +147,7 @@ def prepare(
         check_device(machine.device)
         machine.check_dtype()
         source = find(policy or "tiny", template=chat_template)
+        check_architecture(source.folder, trains=False, engine=choice.engine)
     elif chat_template:
         raise ValueError(f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out")
     if source is not None or endpoint.model:

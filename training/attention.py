@@ -26,10 +26,11 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from ..agents.policy import Policy
 from .head import one_step_linears
 
 NAME = "turngym-segments"
-UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")  # arguments of other than plain attention
+UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # arguments of other than plain attention
 BLOCK, ROWS = 128, 8  # tokens; blocks of queries whose pairs are looked at together
 LONGEST = 512  # tokens of a segment that sees others; bounds the mask of its attention
 
@@ -110,18 +111,30 @@ def hidden_states(
     attend = _by_blocks if fused else _untraced() if compiled else _by_segments
     inside = partial(_attending, model, attend, compiled)
     with inside(), _checkpointing(model, inside) if checkpointing else nullcontext():
-        hidden: Tensor = model.model(
+        hidden: Tensor = model.base_model(
             input_ids=tokens[None].to(device), position_ids=positions[None].to(device), use_cache=False, **given
         ).last_hidden_state
     return hidden[0, : len(layout.tokens)]
 
 
-def check_attention(model: Any) -> None:
-    """Raise ValueError where layers attend within a window, which rollouts compute and the learner does not."""
-    window, kinds = (getattr(model.config, name, None) for name in ("sliding_window", "layer_types"))
-    if window is not None and (kinds is None or "sliding_attention" in kinds):
-        what = f"the model attends within a sliding window of {window} tokens, which the learner does not compute"
-        raise ValueError(f"{what}; it can be evaluated; train another model")
+@torch.no_grad()
+def distance_from_model(policy: Policy) -> float:
+    """Return how far the learner's logits are from those of the model's own forward pass.
+
+    Two paths share their beginning. The unit is the change of the logits by another beginning.
+    """
+    rng = np.random.default_rng(0)
+    ids = torch.from_numpy(rng.integers(0, policy.vocabulary, (3, 24)))
+    first, second, other = ids[0], torch.cat([ids[0, :12], ids[1, :12]]), torch.cat([ids[2, :12], ids[1, :12]])
+    names = [torch.arange(24), torch.cat([torch.arange(12), torch.arange(24, 36)])]
+    layout = layout_of([first, second], names)
+    hidden = hidden_states(policy.base, layout, policy.device)[layout.places[1][-1]]
+    logits = policy.base.get_output_embeddings()(hidden).float()
+    expected, elsewhere = (
+        policy.base(input_ids=path[None].to(policy.device), use_cache=False).logits[0, -1].float()
+        for path in (second, other)
+    )
+    return float((logits - expected).abs().max() / (elsewhere - expected).abs().max())
 
 
 @contextmanager
@@ -162,7 +175,7 @@ def _checkpointing(model: Any, inside: Callable[[], AbstractContextManager[None]
 def _layers(model: Any) -> list[Any]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    return [module for module in model.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    return [module for module in model.base_model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 # Compiled layers call `_by_segments` and do not look into it: no two layouts are alike.
@@ -182,7 +195,7 @@ def _by_segments(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, layout: Layout, band: Tensor, **options: Any
 ) -> tuple[Tensor, None]:
     """Return `[1, u, heads, d]` of queries `[1, heads, u, d]` and keys and values `[1, kv_heads, u, d]`."""
-    _refuse(options)
+    _refuse(module, options)
     queries, keys, values = (torch.split(part, list(layout.sizes), 2) for part in (query, key, value))
     parts = []
     for own, chain in zip(queries, layout.chains):
@@ -204,7 +217,7 @@ def _by_blocks(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, blocks: BlockMask, **options: Any
 ) -> tuple[Tensor, None]:
     """Return what `_by_segments` returns, of tokens that are padded to whole blocks; PyTorch has no gradient on CPU."""
-    _refuse(options)
+    _refuse(module, options)
     # Within a compiled layer it is compiled with the rest; alone it would compute all scores unless compiled.
     fused: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
     shared, scale = key.shape[1] != query.shape[1], options.get("scaling")
@@ -212,9 +225,16 @@ def _by_blocks(
     return out.transpose(1, 2), None
 
 
-def _refuse(options: Mapping[str, Any]) -> None:
-    if found := [name for name in UNSUPPORTED if options.get(name) is not None]:
-        raise ValueError(f"the model's attention has {found[0]}, which the learner does not compute; use another model")
+def _refuse(module: Any, options: Mapping[str, Any]) -> None:
+    """Raise ValueError if a layer attends in another way: the last line behind `agents.architecture`."""
+    unsupported = [name for name in UNSUPPORTED if options.get(name) is not None]
+    sliding_window = options.get("sliding_window")
+    if sliding_window is not None and sliding_window < module.config.max_position_embeddings:
+        unsupported.append("sliding_window")
+    if unsupported:
+        raise ValueError(
+            f"the model's attention has {unsupported[0]}, which the learner does not compute; use another model"
+        )
 
 
 def _mask(band: Tensor, size: int, depth: int) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from rich.markup import escape
 
+from ..agents.architecture import check_architecture
 from ..agents.chat.chat import Chat
 from ..agents.evaluate import checked_chat, pick_tasks
 from ..agents.memory import GIB, Load, Needed, count_of, free_bytes, needed, parameters, read_config
@@ -32,6 +33,13 @@ SLOTS = 64  # conversations that the embedded engine keeps at a time
 PROBE = 13_312  # tokens of its test, at its start, whether rows of a batch depend on each other
 CHARACTERS = 3  # of a token, where there is no tokenizer to count with
 ASSUMED = 1024  # tokens of an opening, where there are no tasks to measure
+SIZES = (  # settings of a config.json that lengths and memory are computed from
+    "max_position_embeddings",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "vocab_size",
+)
 PUBLISHED = read_toml(Path(__file__).with_name("models.toml"))  # the config.json of models that recipes name
 
 
@@ -100,7 +108,7 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
     found = Findings()
     source = found.check(
         "model",
-        lambda: find(config.policy, template=config.chat_template, weights=False),
+        lambda: _usable_model(config),
         lambda source: f"{source.folder}, {parameters(source.folder):,} weights",
     )
     if source is None and config.policy in PUBLISHED:
@@ -163,6 +171,12 @@ def _end(chat: Chat) -> str:
     )
 
 
+def _usable_model(config: TrainConfig) -> Source:
+    source = find(config.policy, template=config.chat_template, weights=False)
+    check_architecture(source.folder, trains=True, engine=config.engine.engine)
+    return source
+
+
 def _settings(config: TrainConfig, source: Source | None) -> str:
     config.check()
     config.engine.check_installed()
@@ -212,6 +226,10 @@ def _size(
 ) -> None:
     shape = read_config(source.folder) if source is not None else PUBLISHED.get(config.policy)
     if not shape:
+        return
+    unnamed = [name for name in SIZES if name not in shape]
+    if unnamed:
+        found.add("memory", f"not computed: the model's config.json does not name {', '.join(unnamed)}")
         return
     count = parameters(source.folder) if source is not None else count_of(shape)
     if source is not None and (lora := source.lora()):

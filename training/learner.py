@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import AdamW
 
+from ..agents.architecture import LEARNER, check_trained, check_untried, logit_scale
 from ..agents.checkpoint import CheckpointError
 from ..agents.model_folder import header
 from ..agents.policy import Policy
-from .attention import check_attention, hidden_states
+from .attention import distance_from_model, hidden_states
 from .columns import Batch, Current, Now, Packed, Terms
 from .control import Control, Replay, State, advantages, scored
 from .head import token_stats
@@ -63,7 +64,7 @@ class Learner:
         team: The processes that share out the paths.
 
     Raises:
-        ValueError: `lr` or `clip_norm` is out of range, or the model attends within a window.
+        ValueError: `lr` or `clip_norm` is out of range, or the learner does not compute the model.
     """
 
     def __init__(
@@ -79,8 +80,11 @@ class Learner:
         for name, value in (("lr", lr), ("clip_norm", clip_norm)):
             if not 0 < value <= BOUND:
                 raise ValueError(f"{name} is {value}; it must be above 0 and at most {BOUND:g}")
-        check_attention(policy.base)  # now, and not behind the first rollout
+        # Before the first rollout: its config may say less than the class that was loaded.
+        check_trained(policy.base.config.to_dict(), policy.folder)
         self.policy, self.control, self.team = policy, control, team
+        check_untried(policy.base.config.to_dict(), policy.folder, LEARNER, lambda: distance_from_model(policy))
+        self.logit_scale = logit_scale(policy.base.config.to_dict())
         self.lr, self.clip_norm, self.micro_tokens = lr, clip_norm, micro_tokens
         self.modules = Modules(control.needs.modules, policy.base.config.hidden_size, policy.device)
         self.parameters = {**policy.trainable_parameters(), **self.modules.named()}
@@ -195,7 +199,9 @@ class Learner:
         extras = {name: values[span][first].to(device) for name, values in packed.batch.extras.items()}
         needs, about = self.control.needs, (token, temperature, self.policy.vocabulary)
         head = base.get_output_embeddings()
-        logp, entropy, extras = token_stats(seen, head, *about, needs.functionals, needs.entropy_grad, extras)
+        # A head has no bias where its logits are scaled, so its input can be.
+        scaled = seen if self.logit_scale == 1 else seen * self.logit_scale
+        logp, entropy, extras = token_stats(scaled, head, *about, needs.functionals, needs.entropy_grad, extras)
         extras |= self.modules(seen)
         by_slot = {name: value.cpu()[slot] for name, value in extras.items()}
         return Current(logp.cpu()[slot], entropy.cpu()[slot], by_slot)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..agents.architecture import check_architecture
 from ..agents.chat.chat import Chat, vocabulary
 from ..agents.checkpoint import latest, steps
 from ..agents.engine import Sampling
@@ -83,6 +84,7 @@ def prepare(config: TrainConfig) -> PreparedRun:
     config.machine.check_dtype()
     options = task_options(config)
     source, asked = _suited(config, options)
+    check_architecture(source.folder, trains=True, engine=config.engine.engine)
     train, valid = open_splits(config, {**asked, **options})
     env = train.env
     config = config.changed(max_tokens=config.sampling.max_tokens or max_tokens(source))

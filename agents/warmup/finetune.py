@@ -21,6 +21,7 @@ from ...envs.registry import check_levels
 from ...envs.splits import Split, open_split
 from ...tools.files import check_inside
 from ...tools.progress import track
+from ..architecture import check_architecture
 from ..checkpoint import read_state, save
 from ..evaluate import checked_chat, cut
 from ..journal import append_line, locked, writable, write_file
@@ -80,6 +81,7 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> PreparedF
     check_device(settings.machine.device)
     settings.machine.check_dtype()
     source = find(settings.policy)
+    check_architecture(source.folder, trains=True)  # what is warmed up is trained next
     source.check_targets(settings.lora.targets)
     check_fits(source.folder, settings.machine.dtype, settings.machine.device, lora=source.lora() or settings.lora)
     from ..chat.chat import Chat

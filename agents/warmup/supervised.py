@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ...tools.progress import Work
+from ..architecture import logit_scale
 from ..chat.chat import Chat
 from ..model_folder import header, read_json
 from ..policy import Policy
@@ -96,6 +97,8 @@ class Trainer:
     Predicting what it reads teaches a model early to copy names; its own tokens alone teach that late.
     """
 
+    logit_scale = 1.0  # of what the head computes
+
     def __init__(self, model: Any, options: WarmupOptions, context_weight: float = 0.0) -> None:
         self.model, self.options, self.context_weight, self.step = model, options, context_weight, 0
         self.weights: dict[str, Parameter] = dict(model.named_parameters())
@@ -133,6 +136,8 @@ class Trainer:
         # Padding is on the right, where a causal model does not see it.
         hidden = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1][learned]
         logits = self.model.get_output_embeddings()(hidden).float()
+        if self.logit_scale != 1:
+            logits = logits * self.logit_scale
         losses = torch.nn.functional.cross_entropy(logits, tokens[:, 1:][learned], reduction="none")
         return losses, kinds[:, 1:][learned] == TARGET
 
@@ -165,6 +170,7 @@ class Tuner(Trainer):
     def __init__(self, policy: Policy, options: WarmupOptions) -> None:
         self.model, self.options, self.context_weight, self.step = policy.base, options, 0.0, 0
         self.policy, self.weights = policy, policy.trainable_parameters()
+        self.logit_scale = logit_scale(policy.base.config.to_dict())
         adam = torch.optim.AdamW(self.weights.values(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0)
         self.optimizers = (adam,)
 

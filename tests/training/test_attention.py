@@ -1,7 +1,6 @@
 """Attention over layouts of random trees, beside each path computed alone by the model's own eager attention."""
 
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from transformers import (
 )
 
 from turngym.training import attention
-from turngym.training.attention import check_attention, hidden_states, layout_of
+from turngym.training.attention import hidden_states, layout_of
 
 SIZES = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "initializer_range": 0.3}
 KINDS: dict[str, Callable[[], Any]] = {
@@ -169,12 +168,3 @@ def test_attention_that_is_not_plain_is_refused():
         ValueError, match=r"the model's attention has (softcap|sliding_window), which the learner does no"
     ):
         hidden_states(model, layout_of(*forest(0)), torch.device("cpu"))
-
-
-@pytest.mark.parametrize("kinds", [None, ["full_attention", "sliding_attention"]])
-def test_a_model_that_attends_within_a_window_is_refused_before_anything_is_drawn(kinds):
-    config = SimpleNamespace(sliding_window=64, **({} if kinds is None else {"layer_types": kinds}))
-    with pytest.raises(ValueError, match="within a sliding window of 64 tokens, which the learner does not compute"):
-        check_attention(SimpleNamespace(config=config))
-    for plain in ({"sliding_window": None}, {"sliding_window": 64, "layer_types": ["full_attention"]}, {}):
-        check_attention(SimpleNamespace(config=SimpleNamespace(**plain)))

@@ -16,11 +16,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...architecture import TORCH_ENGINE, check_sampled, check_untried
 from ...engine import Completion, Cut, OpenSession, Sampling, StopRule, evaluating, keyed_rng
 from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
 from .decoder import Decoder, Weights, unusual
-from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, paying_threads, set_threads
+from .runner import (
+    Fallback,
+    Runner,
+    batch_dependence,
+    ceil_to,
+    distance_from_model,
+    keep_memory,
+    paying_threads,
+    set_threads,
+)
 from .scheduler import Gathering, PendingTurn, Scheduler, Sequence
 
 T = TypeVar("T")
@@ -43,11 +53,14 @@ class TorchEngine:
         for name, value in (("slots", slots), ("prefill_tokens", prefill_tokens), ("threads", threads)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; the engine needs at least 1")
+        check_sampled(policy.base.config.to_dict(), policy.folder)
         self.policy, self.max_context = policy, policy.max_context
         if policy.device.type == "cpu":
             keep_memory()
         self._make = self._runners()
         self._runner = self._make()
+        measure = lambda: distance_from_model(policy.base, self._make(), policy.vocabulary)  # noqa: E731
+        check_untried(policy.base.config.to_dict(), policy.folder, TORCH_ENGINE, measure)
         self._drawn_with = self._state()
         self.scheduler = Scheduler(slots, prefill_tokens)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="turngym-engine")

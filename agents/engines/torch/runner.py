@@ -186,16 +186,15 @@ class SlotCache(Cache):
 
 
 class Fallback(Runner):
-    """Runs a causal LM of `transformers` over a slot cache; ValueError where rows would depend on the batch."""
+    """Runs a causal LM of `transformers` over a slot cache, its layers with full attention or a sliding window."""
 
     def __init__(self, model: Any, device: torch.device, max_context: int) -> None:
         super().__init__(device)
-        check_supported(model.config, max_context)
         self.model, self.max_context = model, max_context
 
     def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
         for part in parts:
-            mask = self._mask(part.positions[:, None], part.window, self.model.dtype)
+            mask = self._attention_mask(part)
             # Padding may lie past the context, where the model has no position.
             at, kept = part.positions.clamp(max=self.max_context - 1), {"use_cache": True, "logits_to_keep": 1}
             seen = {"attention_mask": mask, "position_ids": at, "past_key_values": SlotCache(self, part)}
@@ -203,18 +202,36 @@ class Fallback(Runner):
         found: Tensor = out.logits[:, -1]
         return found
 
+    def _attention_mask(self, part: Part) -> Tensor | dict[str, Tensor]:
+        """Return the mask of all layers, or of each type of layer if some attend within a window."""
+        config = self.model.config
+        mask = partial(self._mask, part.positions[:, None], part.window, self.model.dtype)
+        sliding_window = getattr(config, "sliding_window", None)
+        layer_types = getattr(config, "layer_types", None)
+        if layer_types is None:
+            return mask(sliding_window)
+        if "sliding_attention" not in layer_types:
+            return mask()
+        return {"full_attention": mask(), "sliding_attention": mask(sliding_window)}
 
-def check_supported(config: Any, max_context: int) -> None:
-    """The cache holds every position and its numbers must not depend on the longest row."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None)
-    if kinds != {"full_attention"} or (not hasattr(config, "layer_types") and window and window < max_context):
-        what = f"the model has {sorted(kinds)} layers, window {window}"
-        raise ValueError(f"{what}; the torch engine runs full attention only")
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    if rope in ("dynamic", "longrope"):
-        what = f"the model's rope_type is {rope!r}, which depends on the batch"
-        raise ValueError(f"{what}; set another in its config.json")
+
+@torch.no_grad()
+def distance_from_model(model: Any, runner: Runner, vocabulary: int) -> float:
+    """Return how far a runner's logits are from those of the model's own forward pass.
+
+    The unit is the change of the logits by another beginning of the text.
+    """
+    rng = np.random.Generator(np.random.Philox(key=0))
+    tokens, others = rng.integers(0, vocabulary, (2, WINDOW + 16))
+    others[WINDOW // 2 :] = tokens[WINDOW // 2 :]
+    expected, elsewhere = (
+        model(input_ids=torch.from_numpy(text)[None].to(runner.device), use_cache=False).logits[0, -1].float()
+        for text in (tokens, others)
+    )
+    last = len(tokens) - 1
+    runner.prefill([0], [0], [tokens[:last]])
+    logits = runner.decode([0] * runner.rows, [last] * runner.rows, [int(tokens[last])] * runner.rows)[0]
+    return float((logits - expected).abs().max() / (elsewhere - expected).abs().max())
 
 
 def batch_dependence(make: Callable[[], Runner], vocabulary: int, rows: int) -> str:

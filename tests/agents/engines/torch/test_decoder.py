@@ -1,6 +1,7 @@
 """The engine's own forward passes equal those of transformers, on every architecture that it computes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from turngym.agents.architecture import UnsupportedModel, check_sampled
 from turngym.agents.engines.torch.decoder import Decoder, Weights, unusual
-from turngym.agents.engines.torch.runner import Fallback, Runner, check_supported
+from turngym.agents.engines.torch.runner import Fallback, Runner
 
 SIZES: dict[str, Any] = {
     "vocab_size": 300,
@@ -221,5 +223,5 @@ def test_what_it_does_not_compute_is_named():
     assert "dynamic" in unusual(model)
     with pytest.raises(ValueError, match=r"the decoder does not compute rope .*dynamic"):
         Weights(model)
-    with pytest.raises(ValueError, match="rope_type is 'dynamic', which depends on the batch"):
-        check_supported(model.config, 128)
+    with pytest.raises(UnsupportedModel, match="its rope_type is 'dynamic', so that a row's numbers depend on"):
+        check_sampled(model.config.to_dict(), Path("model"))
