@@ -203,8 +203,13 @@ def _hint_of_recipe(name: str) -> str:
         return "a recipe is a .toml file whose lines are such as steps = 60"
     if name in (entry.id for entry in entries()):
         return f"that is an environment: turngym train --env {name}"
-    names = recipe_names()
-    return f"{did_you_mean(name, names)}recipes are {', '.join(names)}, or the path of a .toml file"
+    return f"{did_you_mean(name, recipe_names())}recipes are {listed_recipes()}, or the path of a .toml file"
+
+
+def listed_recipes() -> str:
+    """Return the names of recipes for an error; those of turngym's methods are too many for a line."""
+    of_files_and_plugins = [name for name in recipe_names() if name not in METHOD_RECIPES]
+    return f"{', '.join(of_files_and_plugins)}, every method that `turngym methods` lists"
 
 
 def adjusted(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +13,10 @@ import tyro
 from rich.console import Console
 
 from ...agents.terminal import Shown, console, mistakes
+from ...tools.core import did_you_mean
 from ...tools.progress import Work
 from ..commands import RECIPE, show_tables, watch, write_report
+from ..config import listed_recipes, recipe_names
 from ..methods import controls_entropy
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class Compare(_Runs):
                 seeds, sd = outcomes.planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
                 final, on = Final(episodes=self.final), self.base
                 in_world = on in diagnosis.CASES
+                check_base(on, diagnosis.CASES)
                 make = diagnosis.plan_in_world if in_world else make_plan
                 plan = make(self.methods, on, seeds, self.changes, self.out, self.resume, final, self.against)
                 if self.tune and in_world:
@@ -161,6 +164,15 @@ class Compare(_Runs):
         for name, value in options.items():
             line += [f"--{name.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),))]
         return shlex.join([*line, "--resume"])
+
+
+def check_base(on: str, worlds: Collection[str]) -> None:
+    """Raise FileNotFoundError if `on` is the name of neither a recipe nor a world, with the nearest of both."""
+    known = [*recipe_names(), *worlds]
+    if on in known or on.endswith(".toml") or "+" in on:
+        return
+    names = f"worlds are {', '.join(worlds)}; recipes are {listed_recipes()}, or the path of a .toml file"
+    raise FileNotFoundError(f"there is no recipe {on!r}; {did_you_mean(on, known)}{names}")
 
 
 @contextmanager
