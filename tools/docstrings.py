@@ -16,7 +16,7 @@ MOST_REEXPORTS = 8  # modules that are followed from `from .module import name` 
 
 
 @dataclass(frozen=True)
-class Source:
+class ModuleText:
     """The parsed text of a module; of one that has no text, as an extension has none, there is no tree."""
 
     name: str
@@ -36,7 +36,7 @@ def read_docstring(spec: str) -> str:
     module, colon, name = spec.partition(":")
     if not (module and colon and name.isidentifier()):
         raise ValueError(f"{spec!r} is not of the form module:name")
-    source = _read_source(module)
+    source = _read_module(module)
     if source.tree is None:
         return ""
     return _docstring(source, name, MOST_REEXPORTS) or cleandoc(ast.get_docstring(source.tree) or "")
@@ -49,7 +49,7 @@ def first_sentence(text: str) -> str:
     return sentence[1] if sentence else paragraph
 
 
-def _docstring(source: Source, name: str, reexports: int) -> str:
+def _docstring(source: ModuleText, name: str, reexports: int) -> str:
     """Return the docstring of what a module calls `name`; "" if it is made in another way. Raises as above."""
     if source.tree is None or reexports == 0:
         return ""
@@ -60,7 +60,7 @@ def _docstring(source: Source, name: str, reexports: int) -> str:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
-                    return _docstring(_read_source(_imported_from(source, node)), alias.name, reexports - 1)
+                    return _docstring(_read_module(_imported_from(source, node)), alias.name, reexports - 1)
         bound = bound or name in _names_bound_by(node) or _may_bind_any(node)
     if not bound:
         raise ValueError(f"the module {source.name} has no {name}")
@@ -95,7 +95,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _statements(inner)
 
 
-def _imported_from(source: Source, node: ast.ImportFrom) -> str:
+def _imported_from(source: ModuleText, node: ast.ImportFrom) -> str:
     """Return the module that a `from … import` names."""
     if not node.level:
         return node.module or ""
@@ -104,7 +104,7 @@ def _imported_from(source: Source, node: ast.ImportFrom) -> str:
     return ".".join([*parent, *filter(None, [node.module])])
 
 
-def _read_source(module: str) -> Source:
+def _read_module(module: str) -> ModuleText:
     """Return a module's text, parsed. Raises ValueError if there is no such module, or its text is not Python."""
     spec = _find_spec(module)
     get_source = getattr(spec.loader, "get_source", None)
@@ -117,7 +117,7 @@ def _read_source(module: str) -> Source:
         raise ValueError(f"the module {module} is not Python: {error.msg} (line {error.lineno})") from error
     except (ImportError, OSError, ValueError) as error:
         raise ValueError(f"the module {module} cannot be read: {error}") from error
-    return Source(module, package, tree)
+    return ModuleText(module, package, tree)
 
 
 def _find_spec(module: str) -> ModuleSpec:
