@@ -108,7 +108,7 @@ def counted(spent: Spent) -> Iterator[None]:
         before_update(*args)
         spent.measurement += time.thread_time() - began
 
-    OwnTerm.before_update = count  # type: ignore[method-assign]
+    OwnTerm.before_update = count  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

@@ -42,7 +42,7 @@ says = "A bonus raises entropy"
 paper = "none"
 rows = [{ of = "mean", arm = "bonus", than = "plain" }]
 """
-TIMES = ("seconds", "seconds_rollout", "minutes")
+UNKEPT = ("seconds", "seconds_rollout", "minutes", "revision")  # times, and what the checkout is like meanwhile
 STEPS = 4  # of each run
 
 
@@ -108,7 +108,7 @@ def kill_a_worker(process: subprocess.Popen[bytes], folder: Path, rng: random.Ra
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Return what a comparison wrote, file by file, without times and without what only names the time."""
+    """Return what a command wrote, file by file, without times and the revision of the checkout."""
     return {
         str(path.relative_to(folder)): _content(path, str(folder.parent))
         for path in sorted(folder.rglob("*"))
@@ -122,11 +122,12 @@ def _content(path: Path, place: str) -> Any:
     if path.name == "metrics.jsonl":
         return [_timeless(json.loads(line)) for line in path.read_text("utf-8").splitlines()]
     if path.name == "config.toml":
-        return path.read_text("utf-8").replace(place, "PLACE")
+        lines = path.read_text("utf-8").replace(place, "PLACE").splitlines()
+        return [line for line in lines if not line.startswith("revision = ")]
     return path.read_bytes()
 
 
 def _timeless(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: _timeless(value) for key, value in data.items() if key not in TIMES}
+        return {key: _timeless(value) for key, value in data.items() if key not in UNKEPT}
     return [_timeless(value) for value in data] if isinstance(data, list) else data
