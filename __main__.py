@@ -14,6 +14,7 @@ import tyro
 
 from .agents.commands import Check, Doctor, Envs, Play, ReplayJournal, ServeSearch, Warmup
 from .agents.eval_command import suite_of
+from .agents.repeated_options import join_repeated
 from .agents.terminal import PlainFormatter, endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.analyse import Analyse
@@ -67,6 +68,8 @@ def _command(args: list[str]) -> Any:
     if name not in COMMANDS:
         what = f"there is no command {name!r}; {did_you_mean(name, COMMANDS)}" if name else "name a command; "
         raise ValueError(f"{what}commands are {', '.join(COMMANDS)}, and `turngym --help` describes them")
+    if name != "verify":
+        args = join_repeated(args)
     if name == "train":
         settings["default"] = train_of(args)
     elif name == "warmup":

@@ -3,7 +3,7 @@
 eval_command: `turngym eval`, and suites by name
 commands: `turngym play | check | replay | warmup | envs | doctor | serve-search`
 terminal: the console of the commands, mistakes in one line, what is shown of long work, and signals
-settings: options that several commands share
+settings: options that several commands share; repeated_options: those that stand twice on a command line
 endpoint/: a model behind a URL
 engine: what every engine offers and what they share; engines/ holds them
 policy: a model with LoRA weights

@@ -17,8 +17,9 @@ import tyro
 from rich.markup import escape
 from rich.table import Column, Table
 
-from ..envs.registry import EnvOptions, check_levels, entries, make
+from ..envs.registry import ENVS, GROUP, EnvOptions, check_levels, make
 from ..envs.splits import begin, make_with_examples
+from ..tools.plugins import list_plugins
 from ..tools.progress import Work
 from .eval_command import Environment
 from .players import play_at_terminal
@@ -35,8 +36,10 @@ class Envs:
 
     def run(self) -> int:
         table = Table(Column("id", no_wrap=True), "what it is", Column("from", overflow="fold"), box=None)
-        for entry in entries():
+        for entry in ENVS:
             table.add_row(entry.id, entry.summary, entry.package)
+        for plugin in list_plugins(GROUP, taken=[entry.id for entry in ENVS]):
+            table.add_row(escape(plugin.name), escape(plugin.about), plugin.package)
         console.print(table)
         return 0
 

@@ -20,17 +20,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-SHORT = "--steps 3 --prompts 4 --group 4 --eval-every 2 --eval-tasks 16 --out run"
+SHORT = "--prompts 4 --group 4 --eval-every 2 --eval-tasks 16 --out run"
+METHOD = "--method grpo,epo"  # of the recipes of environments: a default that changes does not change the digests
 WARM = "--episodes 200 --steps 8 --batch 8 --out warm"
 RUNS = {
-    "math-python": [f"train math-python {SHORT} --steps 4"],
-    "aepo": [f"train aepo {SHORT}"],
-    "ppo": [f"train ppo {SHORT}"],
+    "math-python": [f"train math-python {METHOD} --steps 4 {SHORT}"],
+    "aepo": [f"train aepo --steps 3 {SHORT}"],
+    "ppo": [f"train ppo --steps 3 {SHORT}"],
     "household": [
         f"warmup turngym/Household-v0 {WARM} --option size=tiny max_turns=8",
-        f"train household {SHORT} --policy warm",
+        f"train household {METHOD} --steps 3 {SHORT} --policy warm",
     ],
-    "search": [f"warmup turngym/Search-v0 {WARM} --option size=tiny hops=1 k=1", f"train search {SHORT} --policy warm"],
+    "search": [
+        f"warmup turngym/Search-v0 {WARM} --option size=tiny hops=1 k=1",
+        f"train search {METHOD} --steps 3 {SHORT} --policy warm",
+    ],
 }
 KEPT = ("*.jsonl", "*.safetensors")
 UNKEPT = ("metrics.jsonl", "timings.jsonl", "incidents.jsonl")  # they hold seconds

@@ -106,7 +106,13 @@ def serve(name: str, policy: str, rounds: int) -> None:
     watch(counts)
     with tempfile.TemporaryDirectory() as out:
         config = read_recipe(name).changed(
-            steps=rounds, eval_every=10**6, eval_tasks=1, lr=1e-12, out=out, **({"policy": policy} if policy else {})
+            method="grpo,epo",
+            steps=rounds,
+            eval_every=10**6,
+            eval_tasks=1,
+            lr=1e-12,
+            out=out,
+            **({"policy": policy} if policy else {}),
         )
         steps = execute(prepare(config))
         for _ in sys.stdin:

@@ -1,4 +1,4 @@
-"""The main job: what a command costs until it begins, and a whole run of the default recipe, with all its processes.
+"""The main job: what a command costs until it begins, and a whole run of `math-python`, with all its processes.
 
     python benchmarks/train.py [--quick] [--beside CHECKOUT]
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTS = {"--help": 1.0, "envs": 1.0, "train --steps 1 --prompts 1 --group 2 --eval-tasks 1 --out run": 8.0}  # CPU-s
-RUN = "train --seed 0 --out run"
+RUN = "train --method grpo,epo --seed 0 --out run"  # docs/speed.md has its figures
 QUICK = "--steps 6 --eval-every 6"
 WALL, CPU = 60.0, 90.0
 

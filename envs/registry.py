@@ -201,7 +201,8 @@ def _register_late(env_id: str) -> None:
         raise ValueError(f"{env_id} is a file; name the factory in it, such as {env_id}:make")
     known = entries()
     if (entry := next((entry for entry in known if entry.id == env_id), None)) is None:
-        names = f"{did_you_mean(env_id, gymnasium.registry)}turngym has {', '.join(entry.id for entry in known)}"
+        ids = [entry.id for entry in known]
+        names = f"{did_you_mean(env_id, [*ids, *gymnasium.registry])}turngym has {', '.join(ids)}"
         raise ValueError(f"unknown environment {env_id!r}; {names}; one in a file of your own is named file.py:factory")
     try:
         _register(entry, known)
@@ -396,6 +397,17 @@ def _is_foreign(env_id: str) -> bool:
     point = getattr(gymnasium.registry.get(env_id), "entry_point", None) or next(known, None)
     module = point.partition(":")[0] if isinstance(point, str) else ""
     return bool(module) and module not in sys.modules and module.partition(".")[0] != "turngym"
+
+
+def is_plugin(env_id: str) -> bool:
+    """Return whether an installed package declares an environment that turngym does not have itself."""
+    return env_id not in _OWN_ENVS and any(plugin.name == env_id for plugin in declared(GROUP))
+
+
+def plugin_tools(options: Mapping[str, Any]) -> list[str]:
+    """Return the tools among the options of an environment that installed packages declare."""
+    declared_tools = {plugin.name for plugin in declared(TOOLS)}
+    return [name for text in _texts(options.get("tools")) for name in tool_names(text) if name in declared_tools]
 
 
 def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -> None:

@@ -3,6 +3,7 @@
 - `core`: the interface of a tool; calls on threads of their own, with a deadline
 - `functions`: tools made from functions and classes, and their JSON schemas
 - `plugins`: what is taken for a tool; other people's code by name, and what installed packages declare
+- `docstrings`: the docstring of `module:name` without an import of it, for lists of plugins
 - `formats`: how a call is written in text
 - `thoughts`: what an agent thinks and what it says
 - `python`: the Python tool, a sandbox

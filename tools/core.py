@@ -101,9 +101,15 @@ def refuse_constant(name: str) -> NoReturn:
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return `did you mean '…'? ` with the nearest known name; nothing where none is near."""
-    near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"did you mean {near[0]!r}? " if near else ""
+    """Return `did you mean '…'? ` with the nearest known name, in whatever case; "" if none is near.
+
+    A name that goes on behind the given one with `-`, as `gsm8k-python` does behind `gsm8k`, is nearer than others.
+    """
+    by_lower = {other.lower(): other for other in known}
+    lower = name.lower()
+    longer = [other for other in by_lower if other.startswith(f"{lower}-")]
+    near = [lower] if lower in by_lower else longer or get_close_matches(lower, list(by_lower), n=1, cutoff=cutoff)
+    return f"did you mean {by_lower[near[0]]!r}? " if near else ""
 
 
 def pick(known: Mapping[str, T], what: str, name: str) -> T:

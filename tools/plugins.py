@@ -8,7 +8,7 @@ import inspect
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from .core import Tool, did_you_mean
+from .docstrings import first_sentence, read_docstring
 from .functions import FunctionTool, MethodTool, Toolset
 
 GROUP = "turngym.tools"  # of entry points
@@ -54,6 +55,36 @@ def find(name: str, group: str) -> Plugin | None:
         packages = " and ".join(one.package for one in found)
         raise ValueError(f"{name} is declared by the packages {packages}; uninstall all but one")
     return found[0] if found else None
+
+
+@dataclass(frozen=True)
+class ListedPlugin:
+    """A line of a list of plugins: the name, what it is or why it cannot be used, and the package that declares it."""
+
+    name: str
+    about: str
+    package: str
+
+
+def list_plugins(group: str, taken: Collection[str] = ()) -> list[ListedPlugin]:
+    """Return a line for each plugin of a group, by name and package; nothing is imported.
+
+    Args:
+        group: Of entry points.
+        taken: Names that turngym has itself: a plugin that is called so is not used.
+    """
+    return [ListedPlugin(one.name, _about(one, group, taken), one.package) for one in declared(group)]
+
+
+def _about(plugin: Plugin, group: str, taken: Collection[str]) -> str:
+    """Return the first sentence about a plugin, or else its package's summary; or why it cannot be used."""
+    if plugin.name in taken:
+        return f"not used, as turngym has {plugin.name} itself: rename it"
+    try:
+        find(plugin.name, group)
+        return first_sentence(read_docstring(plugin.spec)) or plugin.summary
+    except ValueError as error:
+        return f"broken: {error}"
 
 
 def is_foreign(name: str, group: str) -> bool:
@@ -151,8 +182,9 @@ def _load(name: str) -> list[Tool]:
     spec, what = name, "tool"
     if ":" not in name:
         if (plugin := find(name, GROUP)) is None:
-            known = ", ".join(dict.fromkeys(one.name for one in declared(GROUP))) or "none"
-            raise ValueError(f"no tool is called {name!r}; installed packages declare {known}; or write module:name")
+            names = list(dict.fromkeys(one.name for one in declared(GROUP)))
+            known = f"{did_you_mean(name, names)}installed packages declare {', '.join(names) or 'none'}"
+            raise ValueError(f"no tool is called {name!r}; {known}; or write module:name")
         spec, what = plugin.spec, f"tool {name} of the package {plugin.package}"
     loaded = load(spec, what)
     try:

@@ -29,9 +29,10 @@ from ..agents.terminal import Shown, console, mistakes
 from ..envs import choices
 from ..envs.registry import EnvOptions, far_choices, reserved_choices
 from ..tools.files import read_text
+from ..tools.plugins import list_plugins
 from ..tools.progress import Work
 from .config import TrainConfig, adjust, from_run, launched, read_recipe, recorded, with_options
-from .methods import METHODS, check_methods, describe, evidence, foreign, others, plausible, title
+from .methods import GROUP, METHODS, check_methods, describe, evidence, foreign, plausible, title
 from .run_folder import METRICS, SUMMARY
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ class Methods:
             table = Table("method", "turns", "grade", "what it is", box=None)
             for name in METHODS:
                 table.add_row(name, *evidence(name), title(name))
-            for one in others():
-                table.add_row(one.name, "", "", f"{one.summary} (package {one.package})")
+            for plugin in list_plugins(GROUP, taken=METHODS):
+                table.add_row(plugin.name, "", "", escape(f"{plugin.about} (package {plugin.package})"))
             console.print(table)
             more = "parameters and equations: turngym methods METHOD"
             console.print(f"{more}; grades: A code read, B paper read, C plausible")

@@ -23,10 +23,19 @@ from ..agents.model_folder import read_toml
 from ..agents.settings import Deadlines, EngineChoice, LoraOptions, MachineOptions, SamplingOptions, flat
 from ..agents.source import Source, find, max_tokens
 from ..envs import choices
-from ..envs.registry import EnvOptions, far_choices, named_choice, refuse_unnamed, reserved_choices
+from ..envs.registry import (
+    EnvOptions,
+    entries,
+    far_choices,
+    is_plugin,
+    named_choice,
+    plugin_tools,
+    refuse_unnamed,
+    reserved_choices,
+)
 from ..envs.tasks import did_you_mean
 from ..tools import files
-from .methods import METHOD_RECIPES, foreign
+from .methods import METHOD_RECIPES, foreign, of_others, others, plugin_recipe
 
 RECIPES = Path(__file__).parent / "recipes"
 OF_ENV = ("tasks", "difficulty", "shots", "option")  # settings that belong to a recipe's environment
@@ -81,7 +90,7 @@ class TrainConfig:
     """`tiny`, a model folder, or the name of a model on the Hugging Face hub."""
     chat_template: str = ""
     """File of a chat template (jinja) in place of the policy's own. The run folder keeps a copy."""
-    method: str = "grpo,epo"
+    method: str = "grpo"
     """Methods, separated by commas and applied from left to right, with parameters as in `epo:alpha=0.2,high=1.5`
     (`turngym methods NAME` lists them). One of your own is `module:factory`, as in `grpo,my_module:factory:alpha=1`."""
     schedule: Schedule = Schedule()
@@ -146,7 +155,8 @@ def read_recipe(
     """
     values, where = recipe_values(name)
     config = from_mapping(values, where)
-    refuse_unnamed([*reserved_of(config), *reserved_of_recipe(config, name)], allowed, where)
+    asked = [*reserved_of(config), *reserved_of_recipe(config, name)]
+    refuse_unnamed(asked, [*allowed, *methods_named_by(name)], where)
     return from_mapping({**base, **values}, where)
 
 
@@ -157,8 +167,19 @@ def recipe_keys(name: str, allowed: Collection[str] = ()) -> dict[str, Any]:
 
 
 def recipe_names() -> list[str]:
-    """Return the recipes by name: the files in `training/recipes`, and the methods that make sense alone."""
-    return sorted({path.stem for path in RECIPES.glob("*.toml")} | METHOD_RECIPES.keys())
+    """Return the recipes by name: the files in `training/recipes`, the methods that make sense alone, and plugins."""
+    files_of_recipes = {path.stem for path in RECIPES.glob("*.toml")}
+    return sorted(files_of_recipes | METHOD_RECIPES.keys() | {plugin.name for plugin in others()})
+
+
+def methods_named_by(recipe: str) -> list[str]:
+    """Return the methods of other packages that the name of a recipe stands for, as `reserved_of` has them.
+
+    Who names such a recipe has named the code that it runs.
+    """
+    plugins = {plugin.name for plugin in others()}
+    parts = [part for part in recipe.split("+") if part in plugins and not (RECIPES / f"{part}.toml").is_file()]
+    return [f"method={plugin_recipe(part)['method']}" for part in parts]
 
 
 def recipe_values(name: str) -> tuple[dict[str, Any], str]:
@@ -169,10 +190,26 @@ def recipe_values(name: str) -> tuple[dict[str, Any], str]:
     if name in METHOD_RECIPES:
         return dict(METHOD_RECIPES[name]), f"recipe {name}"
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
-    if not path.is_file():
-        known = f"{did_you_mean(name, names := recipe_names())}recipes are {', '.join(names)}"
-        raise FileNotFoundError(f"there is no recipe {name!r}; {known}, or the path of a .toml file")
-    return read_toml(path), str(path)
+    if path.is_file():
+        return read_toml(path), str(path)
+    if of_plugin := plugin_recipe(name):
+        return dict(of_plugin), f"recipe {name}"
+    raise FileNotFoundError(f"there is no recipe {name!r}; {_hint_of_recipe(name)}")
+
+
+def _hint_of_recipe(name: str) -> str:
+    """Return how to name what somebody meant who asked for a recipe that there is not."""
+    if name.endswith((".yaml", ".yml", ".json")):
+        return "a recipe is a .toml file whose lines are such as steps = 60"
+    if name in (entry.id for entry in entries()):
+        return f"that is an environment: turngym train --env {name}"
+    return f"{did_you_mean(name, recipe_names())}recipes are {listed_recipes()}, or the path of a .toml file"
+
+
+def listed_recipes() -> str:
+    """Return the names of recipes for an error; those of turngym's methods are too many for a line."""
+    of_files_and_plugins = [name for name in recipe_names() if name not in METHOD_RECIPES]
+    return f"{', '.join(of_files_and_plugins)}, every method that `turngym methods` lists"
 
 
 def adjusted(
@@ -266,6 +303,18 @@ def reserved_of(config: TrainConfig) -> list[str]:
     rules = {name: rule for name, rule in choices.SETTINGS.items() if name not in elsewhere}
     values = flat(config)
     return asked + [named_choice(name, values[name]) for name, rule in rules.items() if not rule(values[name])]
+
+
+def reserved_anew(config: TrainConfig) -> list[str]:
+    """Return what of a run's config the command has to name that goes on with it in another process.
+
+    That is `reserved_of`, and the plugins that this process has imported already.
+    """
+    asked = reserved_of(config)
+    asked += [f"env={config.env}"] if is_plugin(config.env) else []
+    asked += [f"method={config.method}"] if of_others(config.method) else []
+    asked += [f"tools={name}" for name in plugin_tools(config.environment.kwargs())]
+    return list(dict.fromkeys(asked))
 
 
 def reserved_of_recipe(config: TrainConfig, name: str) -> list[str]:

@@ -29,7 +29,7 @@ from ..envs.registry import check_levels, flag_of, levels_of, refuse_unnamed, re
 from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_training
 from ..tools.files import check_inside, open_plain
-from .config import Launch, TrainConfig, from_run, launched, recorded, reserved_of, revision, to_toml
+from .config import Launch, TrainConfig, from_run, launched, recorded, reserved_anew, reserved_of, revision, to_toml
 from .methods import check_group, parse_methods
 from .run_folder import CONFIG, METRICS, RunState, read_boundary, summarized, write_summary
 from .sinks import following, parse_loggers
@@ -215,7 +215,7 @@ def _train(
 def resume_hint(folder: Path, config: TrainConfig | None = None) -> str:
     """Return how to continue a run that was interrupted, with what only a command may choose."""
     if (folder / CONFIG).is_file():
-        flags = " ".join(["", *map(flag_of, reserved_of(config))]) if config else ""
+        flags = " ".join(["", *map(flag_of, reserved_anew(config))]) if config else ""
         return f"continue with: turngym train --resume --out {folder}{flags}"
     return "the run had not started; use the same command again"
 

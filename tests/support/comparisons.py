@@ -1,4 +1,4 @@
-"""Comparisons in a process of their own, whose workers are killed while they run."""
+"""Comparisons, diagnoses and tests of claims in a process of their own, whose workers are killed while they run."""
 
 import json
 import os
@@ -21,16 +21,59 @@ eval_every = 2
 eval_tasks = 3
 seed = 5
 """
-TIMES = ("seconds", "seconds_rollout", "minutes")
+CLAIMS = """
+[base]
+env = "turngym/Math-v0"
+difficulty = [1]
+steps = 4
+prompts = 2
+group = 2
+max_tokens = 12
+eval_every = 4
+eval_tasks = 3
+
+[arms]
+plain = { method = "grpo" }
+bonus = { method = "grpo,entropy-bonus" }
+
+[[claim]]
+name = "bonus"
+says = "A bonus raises entropy"
+paper = "none"
+rows = [{ of = "mean", arm = "bonus", than = "plain" }]
+"""
+UNKEPT = ("seconds", "seconds_rollout", "minutes", "revision")  # times, and what the checkout is like meanwhile
+STEPS = 4  # of each run
 
 
 def begin_comparison(folder: Path) -> subprocess.Popen[bytes]:
     """Start a comparison of two methods and two seeds, two runs at a time, that writes into `folder`."""
+    recipe = _written(folder.parent / "small.toml", SMALL)
+    return _begin(f"compare grpo entropy-bonus --on {recipe} --seeds 2 --final 8 --workers 2", folder)
+
+
+def begin_diagnosis(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a diagnosis of two methods in one world, two runs at a time, that writes into `folder`."""
+    methods = "diagnose grpo grpo,turn-floor"
+    return _begin(f"{methods} --world late-bloomer --seeds 1 --steps {STEPS} --workers 2", folder)
+
+
+def begin_claims(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a test of one claim about two arms with two seeds, two runs at a time, that writes into `folder`."""
+    table = _written(folder.parent / "claims.toml", CLAIMS)
+    return _begin(f"claims {table} --seeds 2 --workers 2", folder)
+
+
+def _written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def _begin(line: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a command that writes into a folder, and its output into `log.txt` beside it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    recipe = folder.parent / "small.toml"
-    recipe.write_text(SMALL)
-    command = [sys.executable, "-m", "turngym", "compare", "grpo", "entropy-bonus", "--on", str(recipe)]
-    command += ["--seeds", "2", "--final", "8", "--workers", "2", "--out", str(folder)]
+    command = [sys.executable, "-m", "turngym", *line.split(), "--out", str(folder)]
     with (folder.parent / "log.txt").open("wb") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
@@ -51,9 +94,9 @@ def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
 
 def kill_a_worker(process: subprocess.Popen[bytes], folder: Path, rng: random.Random) -> str:
     """Kill one of the workers at a random instant of its run; return how far that was, for a failure's message."""
-    step = rng.randrange(4)
+    step = rng.randrange(STEPS)
     while process.poll() is None:
-        lines = [path.read_bytes().count(b"\n") for path in folder.glob("*/seed-*/metrics.jsonl")]
+        lines = [path.read_bytes().count(b"\n") for path in folder.rglob("metrics.jsonl")]
         if any(count > step for count in lines):
             break
         time.sleep(0.02)
@@ -65,7 +108,7 @@ def kill_a_worker(process: subprocess.Popen[bytes], folder: Path, rng: random.Ra
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Return what a comparison wrote, file by file, without times and without what only names the time."""
+    """Return what a command wrote, file by file, without times and the revision of the checkout."""
     return {
         str(path.relative_to(folder)): _content(path, str(folder.parent))
         for path in sorted(folder.rglob("*"))
@@ -79,11 +122,12 @@ def _content(path: Path, place: str) -> Any:
     if path.name == "metrics.jsonl":
         return [_timeless(json.loads(line)) for line in path.read_text("utf-8").splitlines()]
     if path.name == "config.toml":
-        return path.read_text("utf-8").replace(place, "PLACE")
+        lines = path.read_text("utf-8").replace(place, "PLACE").splitlines()
+        return [line for line in lines if not line.startswith("revision = ")]
     return path.read_bytes()
 
 
 def _timeless(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: _timeless(value) for key, value in data.items() if key not in TIMES}
+        return {key: _timeless(value) for key, value in data.items() if key not in UNKEPT}
     return [_timeless(value) for value in data] if isinstance(data, list) else data

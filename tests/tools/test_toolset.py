@@ -88,7 +88,7 @@ def test_a_package_declares_tools_by_name(folder, monkeypatch):
     for name, message in (
         ("gone", "the tool gone of the package good-tools 'own_tool:shout': there is no module own_tool"),
         ("twice", "twice is declared by the packages good-tools and more-tools; uninstall all but one"),
-        ("shot", "no tool is called 'shot'; installed packages declare gone, shout, twice; or write module:name"),
+        ("shot", "no tool is called 'shot'; did you mean 'shout'\\? installed packages declare gone, shout, twice; or"),
     ):
         with pytest.raises(ValueError, match=message):
             load_tools(name)

@@ -239,3 +239,7 @@ def test_the_command_line_may_choose_a_weaker_isolation_level(tmp_path):
     assert recipe_of(["train", "--resume", *out, "--option", "level=landlock"]).environment.option == (
         "level=landlock",
     )
+
+
+def test_the_default_method_is_plain_grpo():
+    assert TrainConfig().method == read_recipe("math-python").method == "grpo"

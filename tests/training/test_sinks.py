@@ -93,7 +93,7 @@ def rest(path: Path) -> None:
 def test_numbers_go_in_order_and_once_and_what_is_no_number_does_not(folder):
     found = followed(folder, lambda path: None, rest)
     assert found.seen == [(0, {"valid/success": 0.5}), (1, {"reward": 1.5}), (2, {"reward": 2.5}), (3, {"reward": 0.0})]
-    assert found.closed and found.settings["method"] == "grpo,epo"
+    assert found.closed and found.settings["method"] == "grpo"
 
 
 def test_a_run_that_goes_on_sends_no_step_twice_and_keeps_its_name(folder):
@@ -222,7 +222,7 @@ def test_a_run_comes_to_the_same_bytes_with_and_without_loggers(fake, tmp_path, 
     assert digests("without") == digests("with", log="wandb")
     lines = seen(tmp_path / "with")
     assert [line.get("step") for line in lines] == [None, 0, 1, 2, None] and lines[-1] == {"exit_code": 0}
-    assert lines[0]["method"] == "grpo,epo"
+    assert lines[0]["method"] == "grpo"
     # The same run goes on: nothing is sent twice.
     prepared = run.prepare(
         TrainConfig(out=str(tmp_path / "with"), log="wandb", resume=True).changed(

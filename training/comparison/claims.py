@@ -6,7 +6,7 @@ diagnostic world and the seed of the policy that all runs begin with, where the 
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
@@ -72,8 +72,20 @@ class Study:
     start: tuple[Case, int] | None
 
 
-def plan(table: str, seeds: int, first: int, out: str, resume: bool) -> Study:
-    """Check all that can be wrong before the first run. Raises ValueError or OSError: what is wrong, and the fix."""
+def plan(table: str, seeds: int, first: int, out: str, resume: bool, allowed: Collection[str] = ()) -> Study:
+    """Check all that can be wrong before the first run.
+
+    Args:
+        table: The name of one of `TABLES`, or the path of a TOML file.
+        seeds: How many runs each arm has.
+        first: The first seed.
+        out: The folder; "" for the first free one of runs/claims, ….
+        resume: Whether to continue in `out`.
+        allowed: Code that the command names, and that the table may therefore ask for, as `reserved_of` has it.
+
+    Raises:
+        ValueError, OSError: What is wrong, and the fix.
+    """
     if seeds < 1 or first < 0:
         raise ValueError(f"seeds is {seeds} and seed {first}; there must be at least 1, and the first be 0 or more")
     if table not in TABLES and not table.endswith(".toml"):
@@ -91,7 +103,7 @@ def plan(table: str, seeds: int, first: int, out: str, resume: bool) -> Study:
         if not re.fullmatch(r"\w[\w.+-]*", arm):  # its runs are in a folder of this name
             raise ValueError(f"{path}: an arm is called {arm!r}; use letters, digits, '.', '+', '-' and '_'")
         asked = [*reserved_of(config), *reserved_of_recipe(config, str(path))]
-        refuse_unnamed(asked, (), f"{path}, arm {arm},")
+        refuse_unnamed(asked, allowed, f"{path}, arm {arm},")
     try_runs(arms)
     folder = folder_of("claims", out, resume)
     if start:

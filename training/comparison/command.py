@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +13,10 @@ import tyro
 from rich.console import Console
 
 from ...agents.terminal import Shown, console, mistakes
+from ...tools.core import did_you_mean
 from ...tools.progress import Work
 from ..commands import RECIPE, show_tables, watch, write_report
+from ..config import listed_recipes, recipe_names
 from ..methods import controls_entropy
 
 if TYPE_CHECKING:
@@ -48,9 +50,10 @@ class Compare(_Runs):
     """Recipes of methods: names, or TOML files that set `method` and other settings of the method. One of your own is
     `grpo,my_module:factory`."""
     on: str = ""
-    """Recipe or TOML file with the settings that all methods share: environment, policy, steps, …; or a world of
-    `turngym diagnose`. By default `late-bloomer`, a world where the control of entropy decides, for methods that
-    control entropy, and the recipe `math-python` for others and for an environment or a policy that is named."""
+    """Recipe or TOML file with the settings that all methods share: environment, policy, steps, …; a world of
+    `turngym diagnose`; or the id of an environment, as with `--env`. By default `late-bloomer`, a world where the
+    control of entropy decides, for methods that control entropy, and the recipe `math-python` for others and for an
+    environment or a policy that is named."""
     seeds: int | None = None
     """Number of seeds, and so of runs of each method: 3, or what `--effect` takes. The first is that of `--on`."""
     effect: float | None = None
@@ -95,10 +98,11 @@ class Compare(_Runs):
 
                 self.check()
                 seeds, sd = outcomes.planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
-                final, on = Final(episodes=self.final), self._base()
+                final, on = Final(episodes=self.final), self.base
                 in_world = on in diagnosis.CASES
+                check_base(on, diagnosis.CASES)
                 make = diagnosis.plan_in_world if in_world else make_plan
-                plan = make(self.methods, on, seeds, self._changes(), self.out, self.resume, final, self.against)
+                plan = make(self.methods, on, seeds, self.changes, self.out, self.resume, final, self.against)
                 if self.tune and in_world:
                     raise ValueError(f"--tune is given, but {on} is a world; tune on a recipe, as in --on math-python")
                 tuning = check_tuning(self.tune, plan) if self.tune else None
@@ -122,8 +126,11 @@ class Compare(_Runs):
             write_report(plan.folder)
             return 0
 
-    def _base(self) -> str:
+    @property
+    def base(self) -> str:
         """Return the recipe or the world that the methods are compared on."""
+        if self._on_environment():
+            return RECIPE
         if self.on:
             return self.on
         from .plan import methods_of
@@ -133,18 +140,39 @@ class Compare(_Runs):
             return RECIPE
         return WORLD
 
-    def _changes(self) -> dict[str, Any]:
+    def _on_environment(self) -> bool:
+        """Return whether `--on` is the id of an environment: `turngym/Math-v0`, `other/World-v0`, `module:Class`."""
+        return not self.on.endswith(".toml") and any(sign in self.on for sign in "/:")
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Return what the command changes of the recipe or the world. Raises ValueError for two environments."""
         names = ("env", "server", "server_option", "option", "policy", "steps", "token_budget", "eval_every")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        values = {name: getattr(self, name) for name in names}
+        changes = {name: value for name, value in values.items() if value is not None}
+        if not self._on_environment():
+            return changes
+        if self.env is not None:
+            raise ValueError(f"--on {self.on} and --env {self.env} both name an environment; give one of them")
+        return {"env": self.on, **changes}
 
     def _resume_command(self, plan: Comparison) -> str:
         plain = {name: getattr(self, name) for name in ("final", "against", "tune", "workers")}
         other = {name: value for name, value in plain.items() if value != getattr(Compare, name)}
-        options = {"on": plan.base, "seeds": len(plan.seeds), **other, **self._changes(), "out": plan.folder}
+        options = {"on": plan.base, "seeds": len(plan.seeds), **other, **self.changes, "out": plan.folder}
         line = ["turngym", "compare", *self.methods]
         for name, value in options.items():
             line += [f"--{name.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),))]
         return shlex.join([*line, "--resume"])
+
+
+def check_base(on: str, worlds: Collection[str]) -> None:
+    """Raise FileNotFoundError if `on` is the name of neither a recipe nor a world, with the nearest of both."""
+    known = [*recipe_names(), *worlds]
+    if on in known or on.endswith(".toml") or "+" in on:
+        return
+    names = f"worlds are {', '.join(worlds)}; recipes are {listed_recipes()}, or the path of a .toml file"
+    raise FileNotFoundError(f"there is no recipe {on!r}; {did_you_mean(on, known)}{names}")
 
 
 @contextmanager
@@ -304,6 +332,11 @@ class Claims(_Runs):
     """The first seed; the others follow it."""
     quick: bool = False
     """Take two seeds, which show directions and confirm little."""
+    method: tuple[str, ...] = ()
+    """Methods of other packages, or of your own, that the table names: each as it stands there, such as
+    `grpo,turn-decay`."""
+    env: tuple[str, ...] = ()
+    """Environments of other packages, or of your own, that the table names."""
 
     def run(self) -> int:
         with self.shown() as notes:
@@ -316,7 +349,8 @@ class Claims(_Runs):
                 self.check()
                 check_packages()
                 seeds = QUICK if self.quick else self.seeds
-                plan = claims.plan(self.table, seeds, self.seed, self.out, self.resume)
+                allowed = [f"method={method}" for method in self.method] + [f"env={env}" for env in self.env]
+                plan = claims.plan(self.table, seeds, self.seed, self.out, self.resume, allowed)
             folder, trials = plan.comparison.folder, plan.comparison.trials
             say = partial(notes.print, markup=False, soft_wrap=True)
             say(f"{len(plan.claims)} claims, {len(trials)} runs, into {folder}")

@@ -291,7 +291,7 @@ def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, Tr
             configs[name] = replace(from_mapping({**base, "method": recipe}, recipe), resume=False)
             continue
         method = recipes.recipe_values(recipe)[0].get("method", "")
-        if method and foreign(method):
+        if method and foreign(method) and f"method={method}" not in recipes.methods_named_by(recipe):
             fix = f"If you trust its code, name it in place of the recipe: turngym compare {method}"
             what = f"the recipe {recipe!r} has the method {method!r} of another package"
             raise ValueError(f"{what}; a file cannot choose that. {fix}")

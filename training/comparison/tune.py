@@ -45,7 +45,7 @@ def check_tuning(path: str, plan: Comparison) -> Tuning:
     if not plan.final.episodes:
         raise ValueError("--tune chooses by the final validation, which --final 0 leaves out; give --final a number")
     names = tuple(dict.fromkeys(name for some in settings.values() for name in some))
-    if others := [name for name in names if foreign(name)]:
+    if others := [name for name in names if foreign(name) or any(map(foreign, name.split("+")))]:
         raise ValueError(f"{path} names {others[0]!r} of another package; a file cannot choose that")
     configs = method_configs(names, dict(plan.values))
     try_runs(configs)

@@ -38,6 +38,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...tools.core import did_you_mean
+from ...tools.files import parse_toml
 from ...tools.plugins import Plugin, declared, find, is_foreign, load, raised
 from ..parameters import Parameter, checked, parameters, read_parameters
 
@@ -173,6 +174,41 @@ def controls_entropy(text: str) -> bool:
 def others() -> list[Plugin]:
     """Return the methods that installed packages declare; nothing is imported."""
     return [one for one in declared(GROUP) if one.name not in METHODS]
+
+
+def plugin_recipe(name: str) -> Mapping[str, Any]:
+    """Return what `turngym train NAME` runs for the method of an installed package, which is imported for it.
+
+    The line `Recipe: method = "dapo,NAME", updates = 2` of its docstring says it. Without such a line that is NAME, if
+    the method brings an advantage, and else `grpo,NAME`.
+
+    Returns:
+        The recipe; empty if no package declares the name, or turngym has a method of this name.
+
+    Raises:
+        ValueError: Several packages declare the name, its module cannot be imported, or the line is no recipe of it.
+    """
+    plugin = None if name in METHODS else find(name, GROUP)
+    if plugin is None:
+        return {}
+    line = re.search(r"^Recipe: (.+)$", _card(name), re.MULTILINE)
+    if line is None:
+        method = name if _build(name, [], {}).credit is not None else f"grpo,{name}"
+        return {"method": method}
+    wrong = f"the method {name} of the package {plugin.package}: the line {line[0]!r} of its docstring"
+    form = f'write TOML with commas, such as Recipe: method = "grpo,{name}", updates = 2'
+    try:
+        recipe: dict[str, Any] = parse_toml(f"recipe = {{ {line[1]} }}")["recipe"]
+    except ValueError as error:
+        raise ValueError(f"{wrong} is not TOML: {error}; {form}") from error
+    if name not in [named for named, _ in _split(str(recipe.get("method", "")))]:
+        raise ValueError(f"{wrong} does not run {name}; {form}")
+    return recipe
+
+
+def of_others(text: str) -> bool:
+    """Return whether a text names a method that turngym does not have itself, imported or not."""
+    return any(name not in METHODS for name, _ in _split(text))
 
 
 def foreign(text: str) -> bool:

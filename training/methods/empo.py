@@ -29,11 +29,13 @@ def empo(*, mix: Share = 1.0) -> Control:
 
 def in_place(name: str, score: Column, mix: float) -> Control:
     """Return a control that has `mix` of another score of whole trees in place of the environment's."""
+    if mix == 0:  # the other score is not even computed
+        return Control(name=name)
 
     def reward(batch: Batch, state: State) -> Rows:
         return (1 - mix) * batch.turns.score + mix * batch.turns.columns[name].to(batch.turns.score)
 
-    return Control(name=name, needs=Needs(columns={name: score} if mix else {}), reward=reward)
+    return Control(name=name, needs=Needs(columns={name: score}), reward=reward)
 
 
 def answers(tree: Tree, same: Same) -> list[tuple[int, object]]:

@@ -121,7 +121,8 @@ def found(monkeypatch, tmp_path) -> dict[str, MethodResult]:
 
 
 def comparison(folder):
-    configs = {"grpo": TrainConfig().changed(method="grpo"), "epo": TrainConfig().changed(updates=2)}
+    epo = TrainConfig().changed(method="grpo,epo", updates=2)
+    configs = {"grpo": TrainConfig().changed(method="grpo"), "epo": epo}
     return Comparison(folder, "math-python", configs, (0, 1, 2))
 
 
