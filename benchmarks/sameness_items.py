@@ -108,5 +108,5 @@ def excerpt(lines: list[str], at: int) -> str:
 
 
 def to_text(value: Any) -> str:
-    """Return JSON data, and what stands for it in turngym, as one line of canonical text."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=repr)
+    """Return JSON data as one line of text, with keys in their own order, which a policy sees too."""
+    return json.dumps(value, ensure_ascii=False, default=repr)
