@@ -93,10 +93,10 @@ def method_lines(name: str, arguments: Mapping[str, Any]) -> Iterator[str]:
     yield f"needs: {needs_of(control)}"
     yield f"state: {to_text(state)}"
     yield f"sampling: {to_text(asdict(control.sample(reach('Sampling')(), state)))}"
-    yield f"order: {attempt(lambda: order_of(control, state))}"
+    yield f"order: {attempt(order_of, control, state)}"
     for number, tree in enumerate(make_trees()):
-        yield f"plans of tree {number}: {attempt(lambda tree=tree: plans(control, tree, state))}"
-    yield f"verdicts: {attempt(lambda: [int(one) for one in control.select(make_trees(), state)])}"
+        yield f"plans of tree {number}: {attempt(plans, control, tree, state)}"
+    yield f"verdicts: {attempt(verdicts, control, state)}"
     yield from learning_lines(control, state, "at the start")
     for step in range(OBSERVE_STEPS):
         for phase in ("rollout", "update"):
@@ -105,12 +105,17 @@ def method_lines(name: str, arguments: Mapping[str, Any]) -> Iterator[str]:
     yield from learning_lines(control, state, "later")
 
 
-def attempt(make: Callable[[], Any]) -> str:
+def attempt(make: Callable[..., Any], *arguments: Any) -> str:
     """Return as text what is made; the type of the exception if the method cannot do it with this data."""
     try:
-        return to_text(make())
+        return to_text(make(*arguments))
     except Exception as error:
         return f"raises {type(error).__name__}"
+
+
+def verdicts(control: Any, state: Any) -> list[int]:
+    """Return what a control says of each tree."""
+    return [int(verdict) for verdict in control.select(make_trees(), state)]
 
 
 def attempt_state(control: Any, stats: Any, state: Any) -> tuple[Any, str]:
@@ -355,7 +360,7 @@ class TreeWriter:
         count = 6 + number
         copied = 0 if twin < 0 else 2
         tokens = self.tokens(count)
-        sampled = np.ones(count, np.bool_)
+        sampled = np.full(count, True)
         logp = -self.random.random(count, np.float32)
         entropy = 2 * self.random.random(count, np.float32)
         if copied:

@@ -373,7 +373,8 @@ def results_of_programs() -> Iterator[str]:
 def env_answer(env: gymnasium.Env[str, str], reply: str) -> Sequence[Any]:
     """Return what an environment answers to the first reply of an episode."""
     env.reset(seed=2, options={"task": 2})
-    return env.step(reply)
+    answer: Sequence[Any] = env.step(reply)
+    return answer
 
 
 # --- parsers and graders
