@@ -17,7 +17,8 @@ The areas:
     keys          names of metrics, of journals, of configs, of control states, of an adapter's tensors
     help          the help of every command
 
-`--against` names each item that differs and where, and ends with status 1 if one does. `--quick` makes a part of the
+`--against` names each item that differs and where, and ends with status 1 if one does. `--write` with `--only` writes
+these areas anew and keeps the others of the file. `--quick` makes a part of the
 items, which can be compared with a full file. What a machine cannot make is listed, never silently left out. The bits
 of floats are those of one machine and one version of torch: write the file where you compare. What is measured is the
 checkout that this file is in.
@@ -103,10 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse(arguments)
     scope = Scope(args.quick, args.shared)
     if args.write:
-        made = {name: make_area(name, scope).to_json() for name in args.only}
-        args.write.write_text(json.dumps({"quick": args.quick, "areas": made}, indent=1) + "\n", "utf-8")
-        count = sum(len(area["items"]) for area in made.values())
-        print(f"written: {count} items in {len(made)} areas")
+        write(args.write, args.only, scope)
         return 0
     baseline = json.loads(args.against.read_text("utf-8"))
     if baseline["quick"] and not args.quick:
@@ -123,6 +121,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(f"equal: {items} items in {len(args.only)} areas")
     return 0
+
+
+def write(file: Path, names: Sequence[str], scope: Scope) -> None:
+    """Make areas and write them to a file, which keeps the other areas that it has."""
+    areas = dict[str, Any]()
+    if file.exists() and len(names) < len(AREAS):
+        before = json.loads(file.read_text("utf-8"))
+        if before["quick"] != scope.quick:
+            sys.exit(f"{file} was written {'with' if before['quick'] else 'without'} --quick; write another file")
+        areas = before["areas"]
+    for name in names:
+        areas[name] = make_area(name, scope).to_json()
+    file.write_text(json.dumps({"quick": scope.quick, "areas": areas}, indent=1) + "\n", "utf-8")
+    count = sum(len(area["items"]) for area in areas.values())
+    print(f"written: {count} items in {len(areas)} areas")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -415,7 +415,7 @@ RUNS: dict[str, list[str]] = {
         f"warmup turngym/Search-v0 {WARM} --option size=tiny hops=1 k=1",
         f"train search {SHORT} --policy warm",
     ],
-    "evaluation": ["eval turngym/MathPython-v0 --tasks 8 --samples 2 --out evaluation"],
+    "evaluation": ["eval turngym/MathPython-v0 --episodes 8 --samples 2 --out evaluation"],
 }
 QUICK_RUNS = ("math-python",)
 COMPARED = ("*.jsonl", "*.safetensors")

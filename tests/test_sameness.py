@@ -74,6 +74,15 @@ def test_a_full_net_is_not_compared_with_a_quick_file(areas, tmp_path) -> None:
         sameness.main(["--against", str(path), "--only", "words"])
 
 
+def test_one_area_can_be_written_anew(file, areas, capsys) -> None:
+    areas["words"]["a"] = areas["numbers"]["c"] = "other"
+    sameness.main(["--write", str(file), "--only", "words"])
+    status, lines = compare(file, capsys)
+    assert status == 1 and lines[-1] == "different: 1 of 3 items in 2 areas"
+    with pytest.raises(SystemExit, match="was written without --quick; write another file"):
+        sameness.main(["--write", str(file), "--only", "words", "--quick"])
+
+
 def test_what_a_machine_cannot_make_is_listed(file, areas, monkeypatch, capsys) -> None:
     monkeypatch.setitem(sameness.AREAS, "numbers", lambda scope: iter([LeftOut("c", "no package")]))
     status, lines = compare(file, capsys)
