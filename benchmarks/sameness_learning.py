@@ -419,15 +419,8 @@ RUNS: dict[str, list[str]] = {
 }
 QUICK_RUNS = ("math-python",)
 COMPARED = ("*.jsonl", "*.safetensors")
-TIMED = ("metrics.jsonl", "timings.jsonl", "incidents.jsonl")  # they hold seconds
-NAMED = (
-    "metrics.jsonl",
-    "timings.jsonl",
-    "config.toml",
-    "*.json",
-    "*.jsonl",
-    "*.safetensors",
-)  # whose keys are compared
+TIMED = ("metrics.jsonl", "timings.jsonl", "incidents.jsonl")  # files that hold seconds
+NAMED = ("config.toml", "*.json", "*.jsonl", "*.safetensors")  # files whose keys are compared
 
 
 @cache
