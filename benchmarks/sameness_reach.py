@@ -1,0 +1,57 @@
+"""The parts of turngym that `sameness.py` needs from the inside, by the names that it uses for them.
+
+This is the one place that knows where they are: if a part moves, its line here changes and no other file does. What is
+public (the command line, Gymnasium's registry, `turngym.tool`) is used directly.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from typing import Any
+
+PATHS = {
+    # envs: generated problems and tasks
+    "KeyedRandom": "turngym.envs.tasks.KeyedRandom",
+    "PROBLEM_FAMILIES": "turngym.envs.math.problems.FAMILIES",
+    # envs: graders
+    "EXTRACTIONS": "turngym.envs.math.extract.EXTRACTIONS",
+    "MathGrader": "turngym.envs.math.MathGrader",
+    "QAGrader": "turngym.envs.qa.search.QAGrader",
+    # tools: formats of calls
+    "FORMATS": "turngym.tools.formats.FORMATS",
+    "ToolCall": "turngym.tools.formats.ToolCall",
+    "contained": "turngym.tools.formats.core.contained",
+    "foreign_call": "turngym.tools.formats.foreign.foreign_call",
+    "outside_thoughts": "turngym.tools.thoughts.outside_thoughts",
+    "unfenced": "turngym.tools.formats.unfenced",
+    "without_thoughts": "turngym.tools.thoughts.without_thoughts",
+    # agents: chat templates and trajectories
+    "Event": "turngym.agents.trajectory.Event",
+    "Leaf": "turngym.agents.trajectory.Leaf",
+    "Sampling": "turngym.agents.engine.Sampling",
+    "Template": "turngym.agents.chat.template.Template",
+    "TemplateError": "turngym.agents.chat.template.TemplateError",
+    "Tree": "turngym.agents.trajectory.Tree",
+    "Turn": "turngym.agents.trajectory.Turn",
+    # training: methods and the loss
+    "Current": "turngym.training.columns.Current",
+    "Epoch": "turngym.training.control.Epoch",
+    "METHODS": "turngym.training.methods.METHODS",
+    "Now": "turngym.training.columns.Now",
+    "Stats": "turngym.training.control.Stats",
+    "acted": "turngym.training.actions.acted",
+    "advantages": "turngym.training.control.advantages",
+    "method_parameters": "turngym.training.methods.method_parameters",
+    "objective": "turngym.training.objective.objective",
+    "pack": "turngym.training.columns.pack",
+    "scored": "turngym.training.control.scored",
+    "start_terms": "turngym.training.objective.start_terms",
+    # the command line
+    "COMMANDS": "turngym.__main__.COMMANDS",
+    "main": "turngym.__main__.main",
+}
+
+
+def reach(name: str) -> Any:
+    """Return a part of turngym by its name in `PATHS`, importing its module."""
+    return pkgutil.resolve_name(PATHS[name])
