@@ -67,9 +67,10 @@ def load_tasks(
     name, path = str(source), Path(source)
     if is_file(path):
         return load_file(path, options)
-    if name not in known and is_folder(path):
+    is_known = name in known or any(data_set.path == name for data_set in known.values())
+    if not is_known and is_folder(path):
         return load_folder(path, options)
-    if isinstance(source, str) and (name in known or is_hub_name(name)):
+    if isinstance(source, str) and (is_known or is_hub_name(name)):
         return load_hub(name, options, known)
     if isinstance(source, Path) or _FILE.search(name):
         return load_file(path, options)
