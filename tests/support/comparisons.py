@@ -49,7 +49,7 @@ STEPS = 4  # of each run
 def begin_comparison(folder: Path) -> subprocess.Popen[bytes]:
     """Start a comparison of two methods and two seeds, two runs at a time, that writes into `folder`."""
     recipe = _written(folder.parent / "small.toml", SMALL)
-    return _begin(f"compare grpo entropy-bonus --on {recipe} --seeds 2 --final 8 --workers 2", folder)
+    return _begin(f"compare grpo entropy-bonus --on {recipe.name} --seeds 2 --final 8 --workers 2", folder)
 
 
 def begin_diagnosis(folder: Path) -> subprocess.Popen[bytes]:
@@ -61,7 +61,7 @@ def begin_diagnosis(folder: Path) -> subprocess.Popen[bytes]:
 def begin_claims(folder: Path) -> subprocess.Popen[bytes]:
     """Start a test of one claim about two arms with two seeds, two runs at a time, that writes into `folder`."""
     table = _written(folder.parent / "claims.toml", CLAIMS)
-    return _begin(f"claims {table} --seeds 2 --workers 2", folder)
+    return _begin(f"claims {table.name} --seeds 2 --workers 2", folder)
 
 
 def _written(path: Path, text: str) -> Path:
@@ -71,11 +71,14 @@ def _written(path: Path, text: str) -> Path:
 
 
 def _begin(line: str, folder: Path) -> subprocess.Popen[bytes]:
-    """Start a command that writes into a folder, and its output into `log.txt` beside it."""
+    """Start a command that writes into a folder, and its output into `log.txt` beside it.
+
+    It works beside the folder, whose name it is given: adapters name their base model, which must be alike in all.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "turngym", *line.split(), "--out", str(folder)]
+    command = [sys.executable, "-m", "turngym", *line.split(), "--out", folder.name]
     with (folder.parent / "log.txt").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder.parent)
 
 
 def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
