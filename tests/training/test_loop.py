@@ -33,7 +33,16 @@ from turngym.training.run_folder import read_boundary
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = TrainConfig().changed(
-    difficulty=(1,), steps=4, prompts=2, group=3, max_tokens=24, lr=5e-3, eval_every=2, eval_tasks=3, threads=1
+    method="grpo,epo",
+    difficulty=(1,),
+    steps=4,
+    prompts=2,
+    group=3,
+    max_tokens=24,
+    lr=5e-3,
+    eval_every=2,
+    eval_tasks=3,
+    threads=1,
 )
 PROMISED = {"step", "reward", "success", "entropy", "entropy_turn/0", "tokens", "seconds", "loss", "grad_norm", "drift"}
 

@@ -28,7 +28,9 @@ from turngym.training.run import execute, prepare, resume_hint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = TrainConfig().changed(steps=1, prompts=2, group=2, max_tokens=16, eval_tasks=2, lr=1e-2, threads=1)
+SMALL = TrainConfig().changed(
+    method="grpo,epo", steps=1, prompts=2, group=2, max_tokens=16, eval_tasks=2, lr=1e-2, threads=1
+)
 MISTAKES = {
     "environment": ({"env": "turngym/MathPyton-v0"}, "unknown environment 'turngym/MathPyton-v0'; did you mean"),
     "option": ({"option": ["max_turn=3"]}, "takes no option 'max_turn'; did you mean 'max_turns'?"),
@@ -253,7 +255,7 @@ def test_a_run_that_is_over_is_not_resumed_but_may_be_made_longer(finished):
         prepare(over)
     longer = prepare(over.changed(steps=3, threads=2, micro_tokens=99))
     assert longer.checkpoint == finished / "checkpoints" / "step-000001"
-    for name, value in (("seed", 1), ("group", 3), ("method", "grpo"), ("eval_every", 7)):
+    for name, value in (("seed", 1), ("group", 3), ("method", "grpo,empg"), ("eval_every", 7)):
         with pytest.raises(ValueError, match=rf"{name} is {value!r}, but the run in .* was made with"):
             prepare(over.changed(steps=3, **{name: value}))
 
