@@ -11,7 +11,9 @@ from typing import Any
 
 
 def _end_silently(number: int, frame: Any) -> None:
-    os._exit(128 + number)  # as shells count; nothing is there yet that would have to be saved or removed
+    os._exit(
+        128 + number
+    )  # as shells count; nothing is there yet that would have to be saved or removed
 
 
 _started = sys.orig_argv[1:3] == ["-m", "turngym"] or os.path.basename(sys.argv[0]) == "turngym"  # noqa: PTH119
@@ -23,6 +25,16 @@ from .envs import Outcome, Reply, StopReason, TextEnv, fork, register_all  # noq
 from .tools import Tool, tool  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = ["Outcome", "Reply", "StopReason", "TextEnv", "Tool", "__version__", "fork", "register_all", "tool"]
+__all__ = [
+    "Outcome",
+    "Reply",
+    "StopReason",
+    "TextEnv",
+    "Tool",
+    "__version__",
+    "fork",
+    "register_all",
+    "tool",
+]
 
 register_all()

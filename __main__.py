@@ -18,7 +18,17 @@ from .agents.repeated_options import join_repeated
 from .agents.terminal import PlainFormatter, endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.analyse import Analyse
-from .training.commands import Audit, Evaluate, Methods, Train, Verify, View, train_of, verify_command, warmup_of
+from .training.commands import (
+    Audit,
+    Evaluate,
+    Methods,
+    Train,
+    Verify,
+    View,
+    train_of,
+    verify_command,
+    warmup_of,
+)
 from .training.comparison.command import Claims, Compare, Demo, Diagnose
 from .training.export import Export
 
@@ -61,13 +71,23 @@ def _command(args: list[str]) -> Any:
     """Return the command that `args` begin with, with its options; raise ValueError where they name none."""
     name, settings = (args or [""])[0], dict[str, Any]()
     if name.startswith("-"):  # for the help on all commands
-        kinds = tuple(Annotated[kind, tyro.conf.subcommand(name=key)] for key, kind in COMMANDS.items())
+        kinds = tuple(
+            Annotated[kind, tyro.conf.subcommand(name=key)] for key, kind in COMMANDS.items()
+        )
         with usage():
             every: Any = Union[kinds]  # noqa: UP007
-            return tyro.cli(every, args=args, prog="turngym", description=(__doc__ or "").partition("\n")[0])
+            return tyro.cli(
+                every, args=args, prog="turngym", description=(__doc__ or "").partition("\n")[0]
+            )
     if name not in COMMANDS:
-        what = f"there is no command {name!r}; {did_you_mean(name, COMMANDS)}" if name else "name a command; "
-        raise ValueError(f"{what}commands are {', '.join(COMMANDS)}, and `turngym --help` describes them")
+        what = (
+            f"there is no command {name!r}; {did_you_mean(name, COMMANDS)}"
+            if name
+            else "name a command; "
+        )
+        raise ValueError(
+            f"{what}commands are {', '.join(COMMANDS)}, and `turngym --help` describes them"
+        )
     if name != "verify":
         args = join_repeated(args)
     if name == "train":

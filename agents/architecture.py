@@ -14,13 +14,19 @@ from typing import Any
 
 from .model_folder import CONFIG, read_json
 
-FULL, SLIDING = "full_attention", "sliding_attention"  # the types of layers that the torch engine has masks for
+FULL, SLIDING = (
+    "full_attention",
+    "sliding_attention",
+)  # the types of layers that the torch engine has masks for
 ALTERNATIVES = "such as Qwen3, Qwen2.5, Llama or SmolLM"
 TORCH_ENGINE, LEARNER = "the torch engine", "the learner"
 SAME = 0.1  # of what another context changes; rounding to bfloat16 changes less, and another attention more
 SERVED = "--model NAME --base-url URL"
 _PARTS = ("vision_config", "audio_config", "text_config")  # of models that read more than text
-_CAUSAL = ("ForCausalLM", "ForConditionalGeneration")  # ends of the names of classes that predict a next token
+_CAUSAL = (
+    "ForCausalLM",
+    "ForConditionalGeneration",
+)  # ends of the names of classes that predict a next token
 
 
 class UnsupportedModel(ValueError):
@@ -146,7 +152,9 @@ def check_trained(config: Mapping[str, Any], folder: Path) -> None:
         raise UnsupportedModel(support.refusal(folder))
 
 
-def check_untried(config: Mapping[str, Any], folder: Path, compute: str, distance: Callable[[], float]) -> None:
+def check_untried(
+    config: Mapping[str, Any], folder: Path, compute: str, distance: Callable[[], float]
+) -> None:
     """Refuse a model of a family that nobody tried, if its numbers are not those of its own forward pass.
 
     Args:
@@ -185,7 +193,9 @@ def sliding_window_of(config: Mapping[str, Any]) -> int | None:
     family = FAMILIES.get(str(model_type))
     sliding_window = config.get("sliding_window", family.sliding_window if family else None)
     context = config.get("max_position_embeddings")
-    if not isinstance(sliding_window, int) or (isinstance(context, int) and sliding_window >= context):
+    if not isinstance(sliding_window, int) or (
+        isinstance(context, int) and sliding_window >= context
+    ):
         return None
     return sliding_window
 
@@ -267,12 +277,20 @@ def _support_of_an_untried_family(support: Support, model_type: str) -> Support:
 _STATE = "its layers keep a state in place of keys and values"
 _INDEXED = "its layers choose the keys that they attend to"
 _ALIBI = "its attention has a bias by distance (ALiBi)"
-_OWN_ATTENTION = "its attention is not called through the interface of transformers that the learner replaces"
+_OWN_ATTENTION = (
+    "its attention is not called through the interface of transformers that the learner replaces"
+)
 _SOFT_CAPS = "its attention and its logits have soft caps"
 _SINKS = "its attention has sinks"
 _EXPERT_TARGETS = "PEFT puts LoRA on the parameters of its experts, and cannot load it again"
 _CONV1D = "its layers are Conv1D, which LoRA is not put on"
-_WINDOW_IS_A_SWITCH = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")  # `use_sliding_window`, off by default
+_WINDOW_IS_A_SWITCH = (
+    "qwen2",
+    "qwen3",
+    "qwen2_moe",
+    "qwen3_moe",
+    "smollm3",
+)  # `use_sliding_window`, off by default
 
 FAMILIES: Mapping[str, Family] = {
     family.model_type: family
@@ -315,7 +333,9 @@ FAMILIES: Mapping[str, Family] = {
         Family("olmo3", "OLMo 3", sliding_window=4096),
         Family("exaone4", "EXAONE 4", sliding_window=4096),
         Family("ministral", "Ministral", sliding_window=4096),
-        Family("cohere2", "Cohere Command R7B or A", sliding_window=4096, logit_factor="logit_scale"),
+        Family(
+            "cohere2", "Cohere Command R7B or A", sliding_window=4096, logit_factor="logit_scale"
+        ),
         Family("gemma2", "Gemma 2", untrained=_SOFT_CAPS),
         Family("gpt_oss", "gpt-oss", untrained=_SINKS),
         Family("gpt2", "GPT-2", untrained=_CONV1D),

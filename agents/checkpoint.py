@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 STATE = "state.json"
 KEPT = 2  # checkpoints of a run
-_NAME = re.compile(r"step-(\d{6,})(\.old)?")  # `.old`: the same step is being saved again, and this one still counts
+_NAME = re.compile(
+    r"step-(\d{6,})(\.old)?"
+)  # `.old`: the same step is being saved again, and this one still counts
 
 
 class CheckpointError(ValueError):
@@ -52,7 +54,9 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
                 remove_folder(folder / left)
         temporary.mkdir()  # which fails where anything has that name
         write(temporary)
-        (temporary / STATE).write_text(json.dumps({"step": step, **state}, indent=1, allow_nan=False))
+        (temporary / STATE).write_text(
+            json.dumps({"step": step, **state}, indent=1, allow_nan=False)
+        )
         manifest = {name: sha256_of(temporary / name) for name in sorted(_files(temporary))}
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
         for path in (*temporary.rglob("*"), temporary):
@@ -69,7 +73,9 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         if not isinstance(error, OSError | LinkRefused):
             raise
         what = f"the checkpoint {final} cannot be written ({error})"
-        raise CheckpointError(f"{what}; earlier ones are intact: free disk space and resume") from error
+        raise CheckpointError(
+            f"{what}; earlier ones are intact: free disk space and resume"
+        ) from error
     past = [path for path in steps(folder) if path == final or _number(path) < step]
     for path in steps(folder):
         if path not in past[-KEPT:]:
@@ -89,7 +95,9 @@ def steps(folder: Path) -> list[Path]:
 
 
 def latest(
-    folder: Path, on_incident: OnIncident = lambda incident: None, check: Callable[[Path], object] | None = None
+    folder: Path,
+    on_incident: OnIncident = lambda incident: None,
+    check: Callable[[Path], object] | None = None,
 ) -> Path | None:
     """Return the newest checkpoint that can be trusted; None where there is none at all.
 
@@ -146,8 +154,14 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     Raises CheckpointError where it is no JSON object, or not that of this step.
     """
     state = _read(checkpoint / STATE)
-    if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] != _number(checkpoint):
-        raise CheckpointError(f"{checkpoint / STATE} is not the state of step {_number(checkpoint)}")
+    if (
+        not isinstance(state, dict)
+        or type(state.get("step")) is not int
+        or state["step"] != _number(checkpoint)
+    ):
+        raise CheckpointError(
+            f"{checkpoint / STATE} is not the state of step {_number(checkpoint)}"
+        )
     return state
 
 
@@ -159,13 +173,17 @@ def _files(folder: Path) -> set[str]:
         elif entry.is_file(follow_symlinks=False):
             names.add(entry.name)
         else:
-            raise CheckpointError(f"{entry.path!r} is a link or no plain file; a checkpoint holds plain files")
+            raise CheckpointError(
+                f"{entry.path!r} is a link or no plain file; a checkpoint holds plain files"
+            )
     return names
 
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(read_bytes(path), object_pairs_hook=unique, parse_constant=refuse_constant)
+        return json.loads(
+            read_bytes(path), object_pairs_hook=unique, parse_constant=refuse_constant
+        )
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error})") from error
 

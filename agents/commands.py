@@ -35,7 +35,9 @@ class Envs:
     """List the environments, also those that other packages declare."""
 
     def run(self) -> int:
-        table = Table(Column("id", no_wrap=True), "what it is", Column("from", overflow="fold"), box=None)
+        table = Table(
+            Column("id", no_wrap=True), "what it is", Column("from", overflow="fold"), box=None
+        )
         for entry in ENVS:
             table.add_row(entry.id, entry.summary, entry.package)
         for plugin in list_plugins(GROUP, taken=[entry.id for entry in ENVS]):
@@ -64,9 +66,15 @@ class Doctor(Shown):
             table.add_row(escape(one.what), mark, escape(one.about))
         console.print(table)
         lacking = sum(one.needed and one.works is False for one in found)
-        extras = [one.what.removeprefix(EXTRA) for one in found if one.works is False and one.what.startswith(EXTRA)]
+        extras = [
+            one.what.removeprefix(EXTRA)
+            for one in found
+            if one.works is False and one.what.startswith(EXTRA)
+        ]
         what = f"lacks {lacking} of what it needs" if lacking else "has all that it needs"
-        without = f", and does without the extras {', '.join(extras)}" if extras else ", and every extra"
+        without = (
+            f", and does without the extras {', '.join(extras)}" if extras else ", and every extra"
+        )
         console.print(f"turngym {what}{without}", markup=False, soft_wrap=True)
         return 1 if lacking else 0
 
@@ -87,7 +95,9 @@ class Play:
         with mistakes():
             env = make_with_examples(self.env, self.options.kwargs())
             check_levels(env)
-            _, info = env.reset(seed=self.seed) if self.task is None else begin(env, self.task, self.seed)
+            _, info = (
+                env.reset(seed=self.seed) if self.task is None else begin(env, self.task, self.seed)
+            )
         with mistakes(), closing(env):
             play_at_terminal(env, info["messages"], console)
         return 0
@@ -116,9 +126,13 @@ class Check(Shown):
                 mark = "[green]ok[/green]    " if result.ok else "[bold red]BROKEN[/bold red]"
                 console.print(f"{mark}  {result.name}: {escape(result.about)}")
                 for line in filter(None, (result.problem, result.note)):
-                    console.print(f"        {escape(line)}", style="red" if line == result.problem else "dim")
+                    console.print(
+                        f"        {escape(line)}", style="red" if line == result.problem else "dim"
+                    )
                 broken += not result.ok
-        console.print(f"{self.env} breaks {broken} clauses" if broken else f"{self.env} keeps the contract")
+        console.print(
+            f"{self.env} breaks {broken} clauses" if broken else f"{self.env} keeps the contract"
+        )
         return 1 if broken else 0
 
 
@@ -143,13 +157,23 @@ class ReplayJournal(Shown):
 
             played = failed = 0
             chosen = {"task": self.task, "branch": self.branch}
-            for result in replay_journal(self.journal, **chosen, options=self.options.kwargs(), env_id=self.env):
+            for result in replay_journal(
+                self.journal, **chosen, options=self.options.kwargs(), env_id=self.env
+            ):
                 if result.divergence is not None:
-                    console.print(f"[bold red]diverged[/bold red]  {escape(str(result.divergence))}")
+                    console.print(
+                        f"[bold red]diverged[/bold red]  {escape(str(result.divergence))}"
+                    )
                     return 1
                 played, failed = played + 1, failed + result.failed
-        note = f"; {failed} of them up to an infrastructure failure, which cannot be replayed" if failed else ""
-        console.print(f"{played} episodes of {self.journal} were replayed without a difference{note}")
+        note = (
+            f"; {failed} of them up to an infrastructure failure, which cannot be replayed"
+            if failed
+            else ""
+        )
+        console.print(
+            f"{played} episodes of {self.journal} were replayed without a difference{note}"
+        )
         return 0
 
 
@@ -199,9 +223,16 @@ class Warmup(Shown):
     def _pretrain(self) -> tuple[str, Iterable[WarmupStep]]:
         from .warmup.pretrain import Settings, prepare, run
 
-        for name, other in (("data", ""), ("lora", LoraOptions()), ("device", "cpu"), ("dtype", "float32")):
+        for name, other in (
+            ("data", ""),
+            ("lora", LoraOptions()),
+            ("device", "cpu"),
+            ("dtype", "float32"),
+        ):
             if (value := getattr(self, name)) != other:
-                raise ValueError(f"{name} is {value!r}, which is for the LoRA weights of a model; add --policy")
+                raise ValueError(
+                    f"{name} is {value!r}, which is for the LoRA weights of a model; add --policy"
+                )
         settings = Settings(self.env, self.options.kwargs(), self.training)
         prepared = prepare(settings, self.out, resume=self.resume)
         return prepared.split.note, run(prepared)
@@ -211,7 +242,9 @@ class Warmup(Shown):
 
         machine = MachineOptions(self.device, self.dtype, self.training.threads, self.slow_dtype)
         options = self.options.kwargs()
-        settings = Finetune(self.policy, self.env, options, self.data, self.training, self.lora, machine)
+        settings = Finetune(
+            self.policy, self.env, options, self.data, self.training, self.lora, machine
+        )
         prepared = prepare(settings, self.out, resume=self.resume)
         return prepared.split.note if prepared.split else "", run(prepared)
 
@@ -248,7 +281,9 @@ class ServeSearch(Shown):
             token = self._token()
             with self.shown():
                 index = open_index(self.corpus, self.cache, k1=self.k1, b=self.b)
-            with serve(index, self.host, self.port, token=token, allow_hosts=self.allow_host) as url:
+            with serve(
+                index, self.host, self.port, token=token, allow_hosts=self.allow_host
+            ) as url:
                 console.print(f"{url}/retrieve: {escape(index.name)}", soft_wrap=True)
                 threading.Event().wait()
         return 0
@@ -258,7 +293,10 @@ class ServeSearch(Shown):
             raise ValueError("--token-env and --token-file are both given; give one")
         token, lack = "", ""
         if self.token_file is not None:
-            token, lack = self.token_file.read_text().strip(), f"--token-file: {self.token_file} is empty"
+            token, lack = (
+                self.token_file.read_text().strip(),
+                f"--token-file: {self.token_file} is empty",
+            )
         elif self.token_env is not None:
             token = os.environ.get(self.token_env, "")
             lack = f"--token-env: the environment variable {self.token_env} is not set or empty"

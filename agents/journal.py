@@ -90,7 +90,9 @@ def origin_of(env: TextEnv) -> Origin:
     return Origin(env.spec.id, options)
 
 
-def write_trees(path: Path, trees: Iterable[Tree], origin: Origin, root: Path | None = None) -> None:
+def write_trees(
+    path: Path, trees: Iterable[Tree], origin: Origin, root: Path | None = None
+) -> None:
     """Write one tree a line to `path`, below `root`, first under a temporary name: a file is whole or absent.
 
     Raises ValueError where two trees have the same key, or one holds what is not JSON data.
@@ -98,7 +100,9 @@ def write_trees(path: Path, trees: Iterable[Tree], origin: Origin, root: Path | 
     keys = set[Key]()
     for tree in (trees := list(trees)):
         if tree.key in keys:
-            raise ValueError(f"two trees have the key {tree.key}; a journal holds the tree of a key once")
+            raise ValueError(
+                f"two trees have the key {tree.key}; a journal holds the tree of a key once"
+            )
         keys.add(tree.key)
     header = _sealed({"journal": FORMAT, **asdict(origin), "trees": len(trees)})
     write_file(path, chain([header], map(_line, trees)), root)
@@ -115,13 +119,17 @@ def read_trees(path: Path, root: Path | None = None) -> Iterator[Tree]:
             try:
                 tree = from_json(_opened(line))
             except DAMAGE as error:
-                raise ValueError(f"{path}, line {number}: not a tree of this version ({error!r})") from error
+                raise ValueError(
+                    f"{path}, line {number}: not a tree of this version ({error!r})"
+                ) from error
             if tree.key in keys:
                 raise ValueError(f"{path}, line {number}: the tree {tree.key} occurs twice")
             keys.add(tree.key)
             yield tree
         if len(keys) != count:
-            raise ValueError(f"{path}, line {number}: {len(keys)} trees were read, but {count} were written")
+            raise ValueError(
+                f"{path}, line {number}: {len(keys)} trees were read, but {count} were written"
+            )
 
 
 def read_origin(path: Path, root: Path | None = None) -> Origin:
@@ -142,10 +150,20 @@ def read_count(path: Path) -> int:
 def to_json(tree: Tree) -> dict[str, Any]:
     """Return a tree as JSON data; a missing score or reward (NaN) is null."""
     leaves = [
-        {**vars(leaf), "outcome": str(leaf.outcome), "score": _number(leaf.score), "info": dict(leaf.info)}
+        {
+            **vars(leaf),
+            "outcome": str(leaf.outcome),
+            "score": _number(leaf.score),
+            "info": dict(leaf.info),
+        }
         for leaf in tree.leaves
     ]
-    return {**vars(tree), "key": list(tree.key), "turns": list(map(_turn_json, tree.turns)), "leaves": leaves}
+    return {
+        **vars(tree),
+        "key": list(tree.key),
+        "turns": list(map(_turn_json, tree.turns)),
+        "leaves": leaves,
+    }
 
 
 def from_json(data: dict[str, Any]) -> Tree:
@@ -154,16 +172,24 @@ def from_json(data: dict[str, Any]) -> Tree:
     Raises KeyError, TypeError, ValueError, OverflowError where it did not write `data`.
     """
     if not all(type(part) is int for part in (*data["key"], data["task"])):
-        raise ValueError(f"its key is {data['key']!r:.80} and its task {data['task']!r:.80}; both are whole numbers")
+        raise ValueError(
+            f"its key is {data['key']!r:.80} and its task {data['task']!r:.80}; both are whole numbers"
+        )
     tree = Tree(tuple(data["key"]), data["task"], data["task_id"])
     for row in data["turns"]:
-        columns: dict[str, Any] = {name: np.array(row[name], kind) for name, kind in _COLUMNS.items()}
+        columns: dict[str, Any] = {
+            name: np.array(row[name], kind) for name, kind in _COLUMNS.items()
+        }
         values = {"values": tuple(row["values"])} if "values" in row else {}
         tree.add(Turn(**{**row, **columns, **values, "reward": _score(row["reward"])}))
     for row in data["leaves"]:
         if not 0 <= row["node"] < len(tree.turns):
-            raise ValueError(f"branch {row['branch']} ends in turn {row['node']} of {len(tree.turns)}")
-        tree.leaves.append(Leaf(**{**row, "outcome": Outcome(row["outcome"]), "score": _score(row["score"])}))
+            raise ValueError(
+                f"branch {row['branch']} ends in turn {row['node']} of {len(tree.turns)}"
+            )
+        tree.leaves.append(
+            Leaf(**{**row, "outcome": Outcome(row["outcome"]), "score": _score(row["score"])})
+        )
     if to_json(tree) != data:  # what NumPy would round, cut or take for true
         raise ValueError("a value has another type or more digits than a tree can hold")
     return tree
@@ -191,12 +217,18 @@ def _header(path: Path, file: BinaryIO) -> tuple[Origin, int]:
         if (found := data.pop("journal", None)) != FORMAT:
             raise ValueError(f"it is of format {found}")
         count, origin = data.pop("trees"), Origin(**data)
-        if type(count) is not int or not isinstance(origin.env, str) or not isinstance(origin.options, dict):
+        if (
+            type(count) is not int
+            or not isinstance(origin.env, str)
+            or not isinstance(origin.options, dict)
+        ):
             raise ValueError("trees is no number, env no text or options no object")
         return origin, count
     except DAMAGE as error:
         what = f"{path}, line 1: not the header of a journal of format {FORMAT} ({error})"
-        raise ValueError(f"{what}; read it with the turngym that wrote it, or write it again") from error
+        raise ValueError(
+            f"{what}; read it with the turngym that wrote it, or write it again"
+        ) from error
 
 
 def _line(tree: Tree) -> bytes:
@@ -208,7 +240,9 @@ def _line(tree: Tree) -> bytes:
 
 
 def _sealed(data: Mapping[str, Any]) -> bytes:
-    body = json.dumps(data, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")[:-1]
+    body = json.dumps(data, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")[
+        :-1
+    ]
     return body + _SEAL % zlib.crc32(body)
 
 
@@ -229,7 +263,10 @@ def _turn_json(turn: Turn) -> dict[str, Any]:
     columns: dict[str, Any] = {name: getattr(turn, name).tolist() for name in _COLUMNS}
     columns["sampled"] = [int(value) for value in columns["sampled"]]
     row = {**vars(turn), **columns, "reward": _number(turn.reward), "info": dict(turn.info)}
-    values, counted = row.pop("values"), row.pop("counted")  # absent, as in journals of 0.1, where there are none
+    values, counted = (
+        row.pop("values"),
+        row.pop("counted"),
+    )  # absent, as in journals of 0.1, where there are none
     row |= {} if values is None else {"values": list(values)}
     return row | ({"counted": counted} if counted else {})
 
@@ -242,7 +279,9 @@ def _score(value: float | None) -> float:
     return nan if value is None else float(value)
 
 
-def append_sealed(path: Path, data: Mapping[str, Any], *, root: Path | None = None, synced: bool = True) -> None:
+def append_sealed(
+    path: Path, data: Mapping[str, Any], *, root: Path | None = None, synced: bool = True
+) -> None:
     """Add a line that holds JSON data and its checksum; else as `append_line`."""
     append_line(path, _sealed(data)[:-1], root=root, synced=synced)
 

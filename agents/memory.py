@@ -14,7 +14,13 @@ from typing import Any
 from .model_folder import CONFIG, INDEX, STORED, header, read_json
 from .settings import LoraOptions
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}  # of a number
+BYTES = {
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}  # of a number
 GIB = 1 << 30
 CHUNK = 1 << 24  # logits that an adapted head computes at a time: `CHUNK_ELEMENTS` of the learner's
 LOGITS = 7  # tensors of that size while they are computed again, in float32
@@ -55,7 +61,12 @@ class Load:
 
 
 def check_fits(
-    folder: Path, dtype: str, device: str = "cpu", *, lora: LoraOptions | None = None, context: int = 0
+    folder: Path,
+    dtype: str,
+    device: str = "cpu",
+    *,
+    lora: LoraOptions | None = None,
+    context: int = 0,
 ) -> Needed:
     """Return what a policy of the model in `folder` takes on `device`, if that is free.
 
@@ -67,35 +78,55 @@ def check_fits(
     takes = needed(read_config(folder), parameters(folder), dtype, lora, context)
     there = free_bytes(device)
     if there is not None and takes.total > there:
-        smaller = (", dtype bfloat16" if dtype == "float32" else "") + (", a shorter context" if context else "")
-        kept = f", {takes.cache / GIB:.2f} GiB of keys and values for {context} tokens" if context else ""
+        smaller = (", dtype bfloat16" if dtype == "float32" else "") + (
+            ", a shorter context" if context else ""
+        )
+        kept = (
+            f", {takes.cache / GIB:.2f} GiB of keys and values for {context} tokens"
+            if context
+            else ""
+        )
         parts = f"{takes.weights / GIB:.1f} GiB of weights in {dtype}, {takes.lora / GIB:.2f} GiB of LoRA weights{kept}"
         parts += f" and {takes.optimizer / GIB:.2f} GiB for their optimizer need {takes.total / GIB:.1f} GiB"
         fix = f"use a smaller model{smaller} or a larger device"
-        raise TooLarge(f"{folder} does not fit: {parts}; {device} has {there / GIB:.1f} GiB free; {fix}")
+        raise TooLarge(
+            f"{folder} does not fit: {parts}; {device} has {there / GIB:.1f} GiB free; {fix}"
+        )
     return takes
 
 
 def needed(
-    config: Mapping[str, Any], count: int, dtype: str, lora: LoraOptions | None, context: int, work: Load | None = None
+    config: Mapping[str, Any],
+    count: int,
+    dtype: str,
+    lora: LoraOptions | None,
+    context: int,
+    work: Load | None = None,
 ) -> Needed:
     """Return what a policy of `count` parameters takes; the arguments are those of `check_fits`."""
     size, learned, shapes = BYTES[dtype], 0, linear_shapes(config)
     if lora is not None:
         sizes = (sum(shape) for name, shape in shapes if not lora.targets or name in lora.targets)
         learned = BYTES[lora.lora_dtype] * lora.rank * sum(sizes)
-    cached = 2 * int(config["num_hidden_layers"]) * _heads(config)[1] * size if context else 0  # of a token
+    cached = (
+        2 * int(config["num_hidden_layers"]) * _heads(config)[1] * size if context else 0
+    )  # of a token
     found = Needed(count * size, learned, 3 * learned, context * cached)
     if work is None:
         return found
-    width, layers, vocabulary = (int(config[name]) for name in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    width, layers, vocabulary = (
+        int(config[name]) for name in ("hidden_size", "num_hidden_layers", "vocab_size")
+    )
     layer, rows = _kept(config, dtype, lora), min(work.drawn, max(CHUNK // vocabulary, 1))
     adapts_head = lora is not None and (not lora.targets or "lm_head" in lora.targets)
     return replace(
         found,
         copy=size * sum(prod(shape) for _, shape in shapes) if work.copied else 0,
-        merging=BYTES["float32"] * width * max(vocabulary, 2 * _inner(config)) if work.copied else 0,
-        activations=work.tokens * (size * width * layers + layer if work.checkpointing else layer * layers),
+        merging=BYTES["float32"] * width * max(vocabulary, 2 * _inner(config))
+        if work.copied
+        else 0,
+        activations=work.tokens
+        * (size * width * layers + layer if work.checkpointing else layer * layers),
         logits=LOGITS * rows * vocabulary * BYTES["float32"] if adapts_head else 0,
     )
 
@@ -112,8 +143,17 @@ def _kept(config: Mapping[str, Any], dtype: str, lora: LoraOptions | None) -> in
     if dtype == "float32":
         return BYTES[dtype] * (4 * width + 3 * own + 4 * shared + 4 * inner) + low
     attended = BYTES[dtype] * (2 * own + 4 * shared + 3 * inner)
-    copies = BYTES["float32"] * (5 * width + own + inner) if lora is None or lora.lora_dtype == "float32" else 0
-    return attended + low + BYTES["float32"] * 2 * width + (copies or BYTES[dtype] * (2 * width + own + inner))
+    copies = (
+        BYTES["float32"] * (5 * width + own + inner)
+        if lora is None or lora.lora_dtype == "float32"
+        else 0
+    )
+    return (
+        attended
+        + low
+        + BYTES["float32"] * 2 * width
+        + (copies or BYTES[dtype] * (2 * width + own + inner))
+    )
 
 
 def parameters(folder: Path) -> int:
@@ -124,7 +164,10 @@ def parameters(folder: Path) -> int:
     """
     if (index := folder / INDEX).is_file():
         about = read_json(index).get("metadata")
-        count, size = (about.get(f"total_{of}") if isinstance(about, dict) else None for of in ("parameters", "size"))
+        count, size = (
+            about.get(f"total_{of}") if isinstance(about, dict) else None
+            for of in ("parameters", "size")
+        )
         if isinstance(count, int):
             return count
         if isinstance(size, int):
@@ -134,22 +177,38 @@ def parameters(folder: Path) -> int:
     if not files and (folder / CONFIG).is_file() and (count := count_of(read_config(folder))):
         return count
     if not files:
-        raise FileNotFoundError(f"{folder} has neither *.safetensors nor their index; save it with save_pretrained")
-    return sum(prod(entry["shape"]) for file in files for entry in header(file).values() if entry["dtype"] in STORED)
+        raise FileNotFoundError(
+            f"{folder} has neither *.safetensors nor their index; save it with save_pretrained"
+        )
+    return sum(
+        prod(entry["shape"])
+        for file in files
+        for entry in header(file).values()
+        if entry["dtype"] in STORED
+    )
 
 
 def count_of(config: Mapping[str, Any]) -> int:
     """Return how many numbers the weights of a dense decoder hold; 0 where the config is of something else."""
     if not (shapes := linear_shapes(config)):
         return 0
-    width, layers, (own, shared) = int(config["hidden_size"]), int(config["num_hidden_layers"]), _heads(config)
+    width, layers, (own, shared) = (
+        int(config["hidden_size"]),
+        int(config["num_hidden_layers"]),
+        _heads(config),
+    )
     kind, vectors = config.get("model_type"), 2 * width
     if config.get("attention_bias", kind == "qwen2"):
         vectors += own + 2 * shared
     if kind == "qwen3":
         vectors += 2 * int(config.get("head_dim") or width // int(config["num_attention_heads"]))
     embeddings = 0 if config.get("tie_word_embeddings") else int(config["vocab_size"]) * width
-    return sum(inputs * outputs for _, (inputs, outputs) in shapes) + embeddings + layers * vectors + width
+    return (
+        sum(inputs * outputs for _, (inputs, outputs) in shapes)
+        + embeddings
+        + layers * vectors
+        + width
+    )
 
 
 def _inner(config: Mapping[str, Any]) -> int:
@@ -165,13 +224,25 @@ def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
 
 def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]]:
     """Return name and (inputs, outputs) of every linear layer of a dense decoder, the head included; none of others."""
-    if not {"hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"} <= config.keys():
+    if (
+        not {"hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"}
+        <= config.keys()
+    ):
         return []
     width, (own, shared), inner = int(config["hidden_size"]), _heads(config), _inner(config)
-    outputs = {"q_proj": own, "k_proj": shared, "v_proj": shared, "gate_proj": inner, "up_proj": inner}
+    outputs = {
+        "q_proj": own,
+        "k_proj": shared,
+        "v_proj": shared,
+        "gate_proj": inner,
+        "up_proj": inner,
+    }
     layer = [(name, (width, size)) for name, size in outputs.items()]
     layer += [("o_proj", (own, width)), ("down_proj", (inner, width))]
-    return [*layer * int(config["num_hidden_layers"]), ("lm_head", (width, int(config["vocab_size"])))]
+    return [
+        *layer * int(config["num_hidden_layers"]),
+        ("lm_head", (width, int(config["vocab_size"]))),
+    ]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -192,14 +263,19 @@ def free_bytes(device: str = "cpu") -> int | None:
         return int(torch.cuda.mem_get_info(torch.device(device))[0])
     if kind != "cpu" or not _MEMINFO.is_file():
         return None
-    line = next(line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable"))
+    line = next(
+        line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable")
+    )
     return min([int(line.split()[1]) << 10, *_within_limits()])
 
 
 def _within_limits() -> list[int]:
     """Return what the container's limit leaves; files that the kernel keeps in memory can be given up."""
     limit, used, about = (_CGROUP / f"memory.{name}" for name in ("max", "current", "stat"))
-    if not (limit.is_file() and used.is_file() and about.is_file()) or limit.read_text().strip() == "max":
+    if (
+        not (limit.is_file() and used.is_file() and about.is_file())
+        or limit.read_text().strip() == "max"
+    ):
         return []
     kept = dict(line.split() for line in about.read_text().splitlines()).get("inactive_file", 0)
     return [int(limit.read_text()) - int(used.read_text()) + int(kept)]

@@ -16,7 +16,16 @@ from ..tools import files
 
 MOST = 1 << 26  # bytes of a JSON file
 CONFIG, INDEX, TEMPLATE_FILE = "config.json", "model.safetensors.index.json", "chat_template.jinja"
-STORED = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1}  # bytes of a number
+STORED = {
+    "F64": 8,
+    "F32": 4,
+    "BF16": 2,
+    "F16": 2,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "I8": 1,
+    "U8": 1,
+}  # bytes of a number
 SMALL, WEIGHTS = ("*.json", "*.jinja"), "*.safetensors"
 _NEEDED = {  # of a policy, with what to do where it is missing
     CONFIG: ", so it is no model folder; save the model with save_pretrained",
@@ -26,14 +35,39 @@ _NEEDED = {  # of a policy, with what to do where it is missing
 }
 _SETTINGS = (CONFIG, "generation_config.json", "tokenizer_config.json")
 _CODE = {  # settings that name code, or weights elsewhere
-    *("auto_map", "auto_mapping", "custom_pipelines", "custom_generate", "trust_remote_code", "use_kernels"),
-    *("kernel_config", "fusion_config", "quantization_config", "compression_config", "transformers_weights"),
+    *(
+        "auto_map",
+        "auto_mapping",
+        "custom_pipelines",
+        "custom_generate",
+        "trust_remote_code",
+        "use_kernels",
+    ),
+    *(
+        "kernel_config",
+        "fusion_config",
+        "quantization_config",
+        "compression_config",
+        "transformers_weights",
+    ),
     *("gguf_file", "adapter_path"),
 }
-_ATTENTION = (None, "eager", "sdpa", "grouped_mm", "batched_mm")  # what *_implementation may be: part of torch
+_ATTENTION = (
+    None,
+    "eager",
+    "sdpa",
+    "grouped_mm",
+    "batched_mm",
+)  # what *_implementation may be: part of torch
 _NAMES = ("_name_or_path", "name_or_path")  # where a model came from: nothing reads them
 _SIZES = (
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *(
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+    ),
     *("head_dim", "vocab_size", "max_position_embeddings"),
 )
 
@@ -86,17 +120,27 @@ def header(file: Path) -> dict[str, Any]:
         with files.open_plain(file, follow=True) as stream:
             length, rest = int.from_bytes(stream.read(8), "little"), file.stat().st_size - 8
             if not 0 < length <= min(rest, MOST):
-                raise ValueError(f"its header would have {length} bytes, and the file has {rest} more")
+                raise ValueError(
+                    f"its header would have {length} bytes, and the file has {rest} more"
+                )
             found = json.loads(stream.read(length), object_pairs_hook=unique)
         found.pop("__metadata__", None)
         for name, entry in found.items():
             (start, end), shape = entry["data_offsets"], entry["shape"]
-            if not (0 <= start <= end <= rest - length and len(shape) < 9 and all(0 <= n < 1 << 48 for n in shape)):
+            if not (
+                0 <= start <= end <= rest - length
+                and len(shape) < 9
+                and all(0 <= n < 1 << 48 for n in shape)
+            ):
                 raise ValueError(f"tensor {name!r} lies outside the file")
             if entry["dtype"] in STORED and prod(shape) * STORED[entry["dtype"]] != end - start:
-                raise ValueError(f"tensor {name!r} has {end - start} bytes, which its shape {shape} does not need")
+                raise ValueError(
+                    f"tensor {name!r} has {end - start} bytes, which its shape {shape} does not need"
+                )
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is no safetensors file that can be used ({error}); copy or save it again") from None
+        raise ValueError(
+            f"{file} is no safetensors file that can be used ({error}); copy or save it again"
+        ) from None
     return found  # type: ignore[no-any-return]
 
 
@@ -111,7 +155,11 @@ def model_folder(name: str | Path, weights: bool = True) -> Path:
         what = f"{name} is a URL, and a policy is a folder or a hub model; for a vLLM server give that too, with"
         raise FileNotFoundError(f"{what} {server}; to evaluate a model behind a URL: {model}")
     folder = Path(name).expanduser()
-    if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
+    if (
+        not folder.exists()
+        and not str(name).startswith((".", "/", "~"))
+        and str(name).count("/") <= 1
+    ):
         folder = _download(str(name), [*SMALL, *[WEIGHTS] * weights])
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -133,22 +181,30 @@ def _download(name: str, patterns: list[str]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (OSError, ValueError) as error:
         what = f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__})"
-        raise FileNotFoundError(f"{what}; check the spelling, the connection, or give a folder") from error
+        raise FileNotFoundError(
+            f"{what}; check the spelling, the connection, or give a folder"
+        ) from error
 
 
 def check_folder(folder: Path, weights: bool = True) -> None:
     """Raise ValueError where a model folder leads out of it or to code, or lacks what it names; `weights` too."""
     for name in ("adapter_config.json", "custom_generate"):
         if (folder / name).exists():
-            raise ValueError(f"{folder} holds {name}, so it is no plain model folder; save the model alone there")
+            raise ValueError(
+                f"{folder} holds {name}, so it is no plain model folder; save the model alone there"
+            )
     home = folder.resolve()
-    blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home  # of a hub's cache
+    blobs = (
+        home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
+    )  # of a hub's cache
     for path in sorted(folder.iterdir()):
         if path.suffix in (".json", ".jinja", ".safetensors"):
             if not path.is_file():
                 raise ValueError(f"{path} is no plain file; a model folder holds files alone")
             if not ((real := path.resolve()).is_relative_to(home) or real.is_relative_to(blobs)):
-                raise ValueError(f"{path} is a link to {real}, outside its folder; copy the file there")
+                raise ValueError(
+                    f"{path} is a link to {real}, outside its folder; copy the file there"
+                )
     for name in _SETTINGS:
         if (folder / name).is_file():
             for key, value in _walk(read_json(folder / name)):
@@ -163,7 +219,9 @@ def check_folder(folder: Path, weights: bool = True) -> None:
         # To build a larger model than the weights are of would take all memory or all day.
         for name, value in ((name, part.get(name)) for name in _SIZES):
             for number in value if isinstance(value, list) else [value]:
-                most = {"num_hidden_layers": tensors, "max_position_embeddings": 1 << 31}.get(name, largest)
+                most = {"num_hidden_layers": tensors, "max_position_embeddings": 1 << 31}.get(
+                    name, largest
+                )
                 if number is not None and (type(number) is not int or not 0 < number <= most):
                     what = f"{folder / CONFIG} sets {name} to {value!r:.80}, which does not fit its weights of"
                     shape = f"{tensors} tensors, none longer than {largest}"
@@ -175,7 +233,9 @@ def _weights(folder: Path) -> list[Path]:
         return sorted(folder.glob("*.safetensors"))
     files = read_json(folder / INDEX).get("weight_map")
     if not isinstance(files, dict) or not files:
-        raise ValueError(f"{folder / INDEX} has no weight_map; save the model again with save_pretrained")
+        raise ValueError(
+            f"{folder / INDEX} has no weight_map; save the model again with save_pretrained"
+        )
     names = list(files.values())
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name):
@@ -184,7 +244,9 @@ def _weights(folder: Path) -> list[Path]:
     found = [folder / name for name in sorted(set(names))]
     for file in found:
         if not file.is_file():
-            raise FileNotFoundError(f"{file} is missing, which {INDEX} names; copy the whole folder")
+            raise FileNotFoundError(
+                f"{file} is missing, which {INDEX} names; copy the whole folder"
+            )
     return found
 
 
@@ -196,7 +258,9 @@ def _walk(data: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(data, list):
             items = [(key, value) for value in data]
         else:  # {"": "eager", "text_config": "sdpa"} is an implementation for each part
-            items = [(key if "implementation" in key else name, value) for name, value in data.items()]
+            items = [
+                (key if "implementation" in key else name, value) for name, value in data.items()
+            ]
         yield from items
         left += [(key, value) for key, value in items if isinstance(value, list | dict)]
 
@@ -211,4 +275,6 @@ def _check_setting(file: Path, key: str, value: Any) -> None:
         bad = bad or "/" in value or "\\" in value
     if bad:
         what = f"{file} sets {key} to {value!r:.80}, which names code or files outside the folder"
-        raise ValueError(f"{what}; turngym loads safetensors with the code of transformers alone: remove it")
+        raise ValueError(
+            f"{what}; turngym loads safetensors with the code of transformers alone: remove it"
+        )

@@ -76,7 +76,9 @@ class Observer:
         if env not in self._minds:
             make = getattr(env, "expert", None)
             if make is None:
-                raise TypeError(f"{type(env).__name__} has no expert() that plays from observations; use `expert`")
+                raise TypeError(
+                    f"{type(env).__name__} has no expert() that plays from observations; use `expert`"
+                )
             self._minds[env] = make()
         return str(self._minds[env].act(observation))
 
@@ -146,12 +148,17 @@ def play_all(
     Ctrl-C: it ends those that are under way. No other begins then.
     """
     with ThreadPoolExecutor(threads) as pool:
-        jobs = [pool.submit(lambda t, s: play(env, player_of(t, s), t, s), task, seed) for task, seed in episodes]
+        jobs = [
+            pool.submit(lambda t, s: play(env, player_of(t, s), t, s), task, seed)
+            for task, seed in episodes
+        ]
         try:
             for job in track(as_completed(jobs), "episodes", len(jobs)):
                 on_tree(job.result())
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # before those under way end: no worker may begin another
+            pool.shutdown(
+                wait=False, cancel_futures=True
+            )  # before those under way end: no worker may begin another
             on_failure()
             raise
     return [job.result() for job in jobs]
@@ -168,9 +175,13 @@ def play_at_terminal(env: TextEnv, opening: Sequence[Message], console: Console)
         if observation:
             _show(console, info["messages"][0]["role"], observation)
         if terminated or truncated:
-            why = ENDS.get(info["stop"], info["stop"]) + (f": {info['error']}" if "error" in info else "")
+            why = ENDS.get(info["stop"], info["stop"]) + (
+                f": {info['error']}" if "error" in info else ""
+            )
             _show(console, "end", "\n".join([f"The episode is over: {why}.", *gold]))
-            console.print(f"reward {reward:g}, {info['outcome']} ({info['stop']}) after {info['turn']} turns")
+            console.print(
+                f"reward {reward:g}, {info['outcome']} ({info['stop']}) after {info['turn']} turns"
+            )
             return
     console.print("stopped before the end of the episode")
 
@@ -179,7 +190,9 @@ def _gold(env: TextEnv) -> list[str]:
     """Return what is shown at the end; asked for now, as an expert's actions are those from here on."""
     try:
         actions = env.gold()
-    except Exception as error:  # an author's code, which may not be written for every episode, or at all
+    except (
+        Exception
+    ) as error:  # an author's code, which may not be written for every episode, or at all
         return [f"The right answer is not known: {error}"]
     if isinstance(env, QuestionEnv):
         return [f"The right answer: {actions[-1]}"]
@@ -198,7 +211,10 @@ def _rules(env: TextEnv) -> Iterator[str]:
         )
         for schema in env.toolbox.schemas:
             of = schema["function"]
-            kinds = {name: of["parameters"]["properties"][name] for name in of["parameters"].get("required", ())}
+            kinds = {
+                name: of["parameters"]["properties"][name]
+                for name in of["parameters"].get("required", ())
+            }
             blanks = {name: _BLANK.get(kind.get("type"), "…") for name, kind in kinds.items()}
             yield env.format.render(ToolCall(of["name"], blanks))
         if env.format.native:
@@ -223,7 +239,9 @@ def _ask(env: TextEnv, console: Console) -> str | None:
                 continue
             text = f"{text}\n{line}" if text else line
             calls = env.format if isinstance(env, QuestionEnv) and len(env.toolbox) else None
-            if calls is None or calls.begins(f"{text}\n") is None or calls.complete(f"{text}\n"):  # else a call is open
+            if (
+                calls is None or calls.begins(f"{text}\n") is None or calls.complete(f"{text}\n")
+            ):  # else a call is open
                 return text
     except (EOFError, KeyboardInterrupt):
         return None

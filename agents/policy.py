@@ -69,9 +69,14 @@ class Policy:
     def save_adapter(self, folder: Path) -> None:
         """Write `adapter_model.safetensors` and `adapter_config.json` as peft and vLLM read them."""
         if self.lora is None:
-            raise ValueError(f"the policy {self.folder} has no LoRA weights to save; load it with LoraOptions")
+            raise ValueError(
+                f"the policy {self.folder} has no LoRA weights to save; load it with LoraOptions"
+            )
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {_peft_name(name): p.detach().cpu().contiguous() for name, p in self.trainable_parameters().items()}
+        tensors = {
+            _peft_name(name): p.detach().cpu().contiguous()
+            for name, p in self.trainable_parameters().items()
+        }
         save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         config = {**self.model.peft_config[ADAPTER].to_dict(), "inference_mode": True}
         text = json.dumps(config, indent=2, sort_keys=True, default=sorted)
@@ -85,7 +90,9 @@ class Policy:
         """
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             if not (folder / name).is_file():
-                raise FileNotFoundError(f"{folder} has no {name}; name a folder that holds a saved adapter")
+                raise FileNotFoundError(
+                    f"{folder} has no {name}; name a folder that holds a saved adapter"
+                )
         saved = read_json(folder / "adapter_config.json")
         rank, alpha = saved.get("r"), saved.get("lora_alpha")
         if self.lora is None or (rank, alpha) != (self.lora.rank, self.lora.alpha):
@@ -94,10 +101,14 @@ class Policy:
         header(folder / "adapter_model.safetensors")  # a damaged file is named
         tensors = load_file(folder / "adapter_model.safetensors")
         mine = {_peft_name(name): p for name, p in self.trainable_parameters().items()}
-        kinds = [{name: (one.shape, one.dtype) for name, one in some.items()} for some in (mine, tensors)]
+        kinds = [
+            {name: (one.shape, one.dtype) for name, one in some.items()} for some in (mine, tensors)
+        ]
         if differing := sorted({name for name, _ in kinds[0].items() ^ kinds[1].items()}):
             what = f"{folder} does not fit: {len(differing)} LoRA matrices differ, the first is {differing[0]}"
-            raise ValueError(f"{what}; load the policy from the same model with the same LoraOptions")
+            raise ValueError(
+                f"{what}; load the policy from the same model with the same LoraOptions"
+            )
         for name, parameter in mine.items():
             parameter.copy_(tensors[name])
 
@@ -119,7 +130,9 @@ class Policy:
                 parameter.data = current
 
     def reset_reference(self) -> None:
-        self.anchor = tuple(parameter.detach().clone() for parameter in self.trainable_parameters().values())
+        self.anchor = tuple(
+            parameter.detach().clone() for parameter in self.trainable_parameters().values()
+        )
 
 
 def load_policy(
@@ -149,7 +162,9 @@ def load_policy(
     try:
         where = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {device!r} is not usable on this machine ({error}); use 'cpu'") from error
+        raise ValueError(
+            f"device {device!r} is not usable on this machine ({error}); use 'cpu'"
+        ) from error
     if threads is not None:
         torch.set_num_threads(threads)
     source = source if isinstance(source, Source) else Source(model_folder(source))
@@ -165,8 +180,20 @@ def load_policy(
     tokenizer = read_tokenizer(folder / "tokenizer.json")
     ends = _named_ends(folder, base, tokenizer) | _template_ends(source, tokenizer)
     if not ends:
-        raise ValueError(f"{folder} names no token that ends a turn; set eos_token_id in its generation_config.json")
-    policy = Policy(model, base, tokenizer, folder, where, lora, ends, checkpointing=checkpointing, compile=compile)
+        raise ValueError(
+            f"{folder} names no token that ends a turn; set eos_token_id in its generation_config.json"
+        )
+    policy = Policy(
+        model,
+        base,
+        tokenizer,
+        folder,
+        where,
+        lora,
+        ends,
+        checkpointing=checkpointing,
+        compile=compile,
+    )
     if source.adapter is not None:
         policy.load_adapter(source.adapter)
     return policy
@@ -185,27 +212,42 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     try:
         alone = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
         base, report = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, device_map={"": device}, attn_implementation="eager", output_loading_info=True, **alone
+            folder,
+            dtype=dtype,
+            device_map={"": device},
+            attn_implementation="eager",
+            output_loading_info=True,
+            **alone,
         )
     except Exception as error:  # what a config may be wrong in is without end
         what = " ".join(str(error).split())
-        raise ValueError(f"{folder} cannot be loaded ({type(error).__name__}: {what:.300}); save it again") from error
+        raise ValueError(
+            f"{folder} cannot be loaded ({type(error).__name__}: {what:.300}); save it again"
+        ) from error
     finally:
         if bars:
             logging.enable_progress_bar()
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
-        raise ValueError(f"{folder} lacks {len(missing)} of the model's weights, first {missing[0]}; save it whole")
+        raise ValueError(
+            f"{folder} lacks {len(missing)} of the model's weights, first {missing[0]}; save it whole"
+        )
     return base.requires_grad_(False)
 
 
 def _with_lora(base: Any, lora: LoraOptions, seed: int) -> Any:
     from peft import LoraConfig, get_peft_model
 
-    linear = {name.rsplit(".", 1)[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
+    linear = {
+        name.rsplit(".", 1)[-1]
+        for name, module in base.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    }
     targets = set(lora.targets) or linear
     if unknown := sorted(targets - linear):
-        raise ValueError(f"targets name {unknown[0]!r}, which is no linear layer of the model; it has {sorted(linear)}")
+        raise ValueError(
+            f"targets name {unknown[0]!r}, which is no linear layer of the model; it has {sorted(linear)}"
+        )
     shape = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": sorted(targets)}
     config = LoraConfig(**shape, lora_dropout=0.0, task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -225,14 +267,21 @@ def _named_ends(folder: Path, base: Any, tokenizer: Tokenizer) -> frozenset[int]
     Those are of its generation config, its config and its tokenizer. Raises ValueError where one is no token's id.
     """
     ids = set[int]()
-    config = read_json(folder / "config.json")  # the file, as the class of a config has an end token of its own
+    config = read_json(
+        folder / "config.json"
+    )  # the file, as the class of a config has an end token of its own
     for eos in (base.generation_config.eos_token_id, config.get("eos_token_id")):
         named = [eos] if isinstance(eos, int) else list(eos or ())
         if not all(isinstance(index, int) for index in named):
-            raise ValueError(f"{folder} has the eos_token_id {eos!r:.80}; it must be a token's id, or a list of ids")
+            raise ValueError(
+                f"{folder} has the eos_token_id {eos!r:.80}; it must be a token's id, or a list of ids"
+            )
         ids.update(named)
     settings = folder / "tokenizer_config.json"
-    names = ["<|im_end|>", special_tokens(read_json(settings) if settings.is_file() else {}).get("eos_token", "")]
+    names = [
+        "<|im_end|>",
+        special_tokens(read_json(settings) if settings.is_file() else {}).get("eos_token", ""),
+    ]
     return frozenset(ids | {i for name in names if (i := tokenizer.token_to_id(name)) is not None})
 
 
@@ -249,5 +298,9 @@ def _template_ends(source: Source, tokenizer: Tokenizer) -> frozenset[int]:
         return frozenset()
     settings = source.folder / "tokenizer_config.json"
     listed = read_json(settings).get("added_tokens_decoder", {}) if settings.is_file() else {}
-    known = (index for index in end[-1:].tolist() if tokenizer.id_to_token(index) is not None or str(index) in listed)
+    known = (
+        index
+        for index in end[-1:].tolist()
+        if tokenizer.id_to_token(index) is not None or str(index) in listed
+    )
     return frozenset(known)

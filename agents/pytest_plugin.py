@@ -31,7 +31,9 @@ MARK = "turngym_env"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", f"{MARK}(env_id, **options): the environment that `turngym_clause` checks")
+    config.addinivalue_line(
+        "markers", f"{MARK}(env_id, **options): the environment that `turngym_clause` checks"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -42,11 +44,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from .check.episodes import Subject
 
     marks = metafunc.definition.iter_markers(MARK)
-    given = [environment(mark) for mark in marks] or [(name, {}) for name in declared(metafunc.config.rootpath)]
+    given = [environment(mark) for mark in marks] or [
+        (name, {}) for name in declared(metafunc.config.rootpath)
+    ]
     cases = [Subject(env_id, options) for env_id, options in given]
     metafunc.parametrize(
         "turngym_clause",
-        [pytest.param((clause, case), id=f"{_name(case)}-{clause.name}") for case in cases for clause in CLAUSES],
+        [
+            pytest.param((clause, case), id=f"{_name(case)}-{clause.name}")
+            for case in cases
+            for clause in CLAUSES
+        ],
         indirect=True,
     )
 
@@ -76,10 +84,16 @@ def declared(root: Path) -> list[str]:
     file = root / "pyproject.toml"
     project = tomllib.loads(file.read_text("utf-8")).get("project", {}) if file.is_file() else {}
     if "name" not in project:
-        raise pytest.UsageError(f"{file} names no project, so its environments are not known; {advice}")
+        raise pytest.UsageError(
+            f"{file} names no project, so its environments are not known; {advice}"
+        )
     name = project["name"]
     same = partial(re.compile(r"[-_.]+").sub, "-")  # names of projects compare so, in any case
-    found = [one.id for one in entries() if same(one.package).lower() == same(name).lower() and not one.needs]
+    found = [
+        one.id
+        for one in entries()
+        if same(one.package).lower() == same(name).lower() and not one.needs
+    ]
     if not found:
         what = f"{name} is installed without entry points of the group {GROUP}"
         raise pytest.UsageError(f"{what}; install it anew, or {advice}")
@@ -89,7 +103,9 @@ def declared(root: Path) -> list[str]:
 def environment(mark: pytest.Mark) -> tuple[str, Mapping[str, Any]]:
     """Return the id and the options that a mark names; raise pytest.UsageError where it does not."""
     if len(mark.args) != 1 or not isinstance(mark.args[0], str):
-        raise pytest.UsageError(f"the mark {MARK} has the arguments {mark.args}; it takes one id, and options by name")
+        raise pytest.UsageError(
+            f"the mark {MARK} has the arguments {mark.args}; it takes one id, and options by name"
+        )
     return mark.args[0], mark.kwargs
 
 

@@ -7,7 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-JOINED = ("--option", "--request", "--server", "--server-option")  # lists of what may be named one by one
+JOINED = (
+    "--option",
+    "--request",
+    "--server",
+    "--server-option",
+)  # lists of what may be named one by one
 APPENDED = ("--allow-host",)  # the parser joins these itself
 
 
@@ -36,7 +41,9 @@ def join_repeated(args: Sequence[str]) -> list[str]:
             joined += option.words
         elif option.name not in JOINED:
             first, second = (" ".join(other.values) for other in same[:2])
-            raise ValueError(f"{option.name} is given twice, as {first!r} and as {second!r}; give it once")
+            raise ValueError(
+                f"{option.name} is given twice, as {first!r} and as {second!r}; give it once"
+            )
         elif option.name not in written:
             written.add(option.name)
             joined += [option.name, *values]

@@ -25,7 +25,9 @@ from .trajectory import Leaf, Tree, Turn
 OPENING = -1  # in place of a turn: what `reset` gave
 SHOWN = 160  # characters of a value that a sentence shows
 NOTHING = "(nothing)"  # in place of a value that is not there
-_Fact = tuple[int, str, Any, bool]  # turn, field, value, and whether a deadline of a tool cut the turn
+_Fact = tuple[
+    int, str, Any, bool
+]  # turn, field, value, and whether a deadline of a tool cut the turn
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,11 @@ class Divergence:
     def __str__(self) -> str:
         *_, task, branch = self.key
         where = "the opening" if self.turn == OPENING else f"turn {self.turn}"
-        why = "; a deadline cut this turn, and what it leaves depends on the machine's speed" if self.deadline else ""
+        why = (
+            "; a deadline cut this turn, and what it leaves depends on the machine's speed"
+            if self.deadline
+            else ""
+        )
         was, now = _shortened(repr(self.recorded), repr(self.replayed))
         return f"task {task}, branch {branch}, {where}: {self.field} was {was}, is {now}{why}"
 
@@ -66,12 +72,16 @@ class Replayed:
 
 def replay(env: TextEnv, tree: Tree) -> Divergence | None:
     """Take every path of a tree again, each in a fork of `env`, and return the first divergence."""
-    return next((found for leaf in tree.leaves if (found := replay_path(env, tree, leaf).divergence)), None)
+    return next(
+        (found for leaf in tree.leaves if (found := replay_path(env, tree, leaf).divergence)), None
+    )
 
 
 def replay_path(env: TextEnv, tree: Tree, leaf: Leaf) -> Replayed:
     nodes, key = [tree.turns[node] for node in tree.path(leaf)], (*tree.key, leaf.branch)
-    if not leaf.rewarded and (nodes[-1].role == "assistant" or (leaf.node == 0 and not nodes[0].info)):
+    if not leaf.rewarded and (
+        nodes[-1].role == "assistant" or (leaf.node == 0 and not nodes[0].info)
+    ):
         nodes.pop()  # the action, or the opening, that was not answered
     texts = [turn.text for turn in nodes if turn.role == "assistant"]
     found = None
@@ -79,7 +89,9 @@ def replay_path(env: TextEnv, tree: Tree, leaf: Leaf) -> Replayed:
         try:
             again = play(env, Script(texts), tree.task, tree.key[0])
         except Exception as error:
-            found = Divergence(key, OPENING, "text", nodes[0].text, f"{type(error).__name__}: {error}")
+            found = Divergence(
+                key, OPENING, "text", nodes[0].text, f"{type(error).__name__}: {error}"
+            )
         else:
             stop = leaf.stop if leaf.rewarded and not _left(leaf, nodes) else None
             recorded = _facts(tree.task_id, nodes, stop, leaf if leaf.rewarded else None)
@@ -120,7 +132,9 @@ def replay_journal(
     if not count:
         named = {"task": task, "branch": branch}
         chosen = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
-        raise ValueError(f"{path} holds no path{chosen and f' of {chosen}'}; there is nothing to replay")
+        raise ValueError(
+            f"{path} holds no path{chosen and f' of {chosen}'}; there is nothing to replay"
+        )
 
 
 def _replayed(again: Tree, leaf: Leaf, nodes: list[Turn]) -> list[_Fact]:
@@ -130,14 +144,24 @@ def _replayed(again: Tree, leaf: Leaf, nodes: list[Turn]) -> list[_Fact]:
         return _facts(again.task_id, turns, again.leaves[0].stop, again.leaves[0])
     if not leaf.rewarded or not _left(leaf, nodes):
         return _facts(again.task_id, turns, None, None)
-    score = reduce(add, (turn.reward for turn in turns), 0.0)  # one after the other, as a rollout adds; `sum` is exact
-    end = Leaf.ended(len(turns) - 1, 0, StopReason.CONTEXT, score, turns[-1].info if turns[-1].parent >= 0 else {})
+    score = reduce(
+        add, (turn.reward for turn in turns), 0.0
+    )  # one after the other, as a rollout adds; `sum` is exact
+    end = Leaf.ended(
+        len(turns) - 1,
+        0,
+        StopReason.CONTEXT,
+        score,
+        turns[-1].info if turns[-1].parent >= 0 else {},
+    )
     return _facts(again.task_id, turns, None, end)
 
 
 def _left(leaf: Leaf, nodes: list[Turn]) -> bool:
     """Return whether the policy ended the path: its context was full, of which an environment knows nothing."""
-    return leaf.stop == StopReason.CONTEXT and (nodes[-1].role != "assistant" or nodes[-1].ended == "context")
+    return leaf.stop == StopReason.CONTEXT and (
+        nodes[-1].role != "assistant" or nodes[-1].ended == "context"
+    )
 
 
 def _facts(task_id: str, nodes: list[Turn], stop: str | None, end: Leaf | None) -> list[_Fact]:
@@ -161,7 +185,9 @@ def _facts(task_id: str, nodes: list[Turn], stop: str | None, end: Leaf | None) 
 
 
 def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -> Divergence | None:
-    facts = zip(recorded, replayed, strict=False)  # where one of them ends early, its `stop` differs
+    facts = zip(
+        recorded, replayed, strict=False
+    )  # where one of them ends early, its `stop` differs
     for (turn, field, old, cut), (_, _, new, cut_now) in facts:
         was, now = (json.loads(json.dumps(value, default=repr)) for value in (old, new))
         for name in ("valid", "foreign_call") if field == "info" else ():
@@ -170,7 +196,11 @@ def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -
         if _bits(was) == _bits(now):
             continue
         if field == "info":
-            name = next(n for n in sorted({*was, *now}) if _bits(was.get(n, NOTHING)) != _bits(now.get(n, NOTHING)))
+            name = next(
+                n
+                for n in sorted({*was, *now})
+                if _bits(was.get(n, NOTHING)) != _bits(now.get(n, NOTHING))
+            )
             field, was, now = f"info[{name!r}]", was.get(name, NOTHING), now.get(name, NOTHING)
         return Divergence(key, turn, field, was, now, cut or cut_now)
     return None
@@ -185,4 +215,6 @@ def _shortened(one: str, other: str) -> list[str]:
     parts = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
     start = max(parts - SHOWN // 4, 0) if max(len(one), len(other)) > SHOWN else 0
     end = start + SHOWN
-    return [f"{'…' * (start > 0)}{text[start:end]}{'…' * (len(text) > end)}" for text in (one, other)]
+    return [
+        f"{'…' * (start > 0)}{text[start:end]}{'…' * (len(text) > end)}" for text in (one, other)
+    ]

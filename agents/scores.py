@@ -34,7 +34,9 @@ class Episode:
     score: float
     turns: int
     used_tool: bool  # the answer is a result that a tool gave
-    search: Mapping[str, float] = field(default_factory=dict)  # how it searched, where the environment says it
+    search: Mapping[str, float] = field(
+        default_factory=dict
+    )  # how it searched, where the environment says it
     drawn: int = 0  # turns that a policy drew
     cut: int = 0  # those of them that ended at the token limit
     rewards: Mapping[str, float] = field(default_factory=dict)  # by name, where they have names
@@ -138,16 +140,30 @@ class Report:
     tool_share: float  # of the successes, those whose answer a tool gave
     turns: float  # mean
     stops: dict[str, int]
-    pass_hat: dict[int, Interval] = field(default_factory=dict)  # by k: pass^k, that all of k samples are right
-    maj: Interval | None = None  # maj@k at k = `samples`; None of one sample, or where there are no answers
+    pass_hat: dict[int, Interval] = field(
+        default_factory=dict
+    )  # by k: pass^k, that all of k samples are right
+    maj: Interval | None = (
+        None  # maj@k at k = `samples`; None of one sample, or where there are no answers
+    )
     calls: float = 0.0  # mean
     call_errors: float | None = None  # share of the calls; None where there was none
-    tokens: float | None = None  # mean of what was drawn in an episode; None where nothing was, or nobody counted
-    cut: float | None = None  # share of the drawn turns that ended at the token limit; None where none was drawn
-    search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
-    rewards: dict[str, NamedReward] = field(default_factory=dict)  # by name; their weighted sum is `reward`
+    tokens: float | None = (
+        None  # mean of what was drawn in an episode; None where nothing was, or nobody counted
+    )
+    cut: float | None = (
+        None  # share of the drawn turns that ended at the token limit; None where none was drawn
+    )
+    search: dict[str, Mean] = field(
+        default_factory=dict
+    )  # searches, recall@k, f1, sub_em of those that say them
+    rewards: dict[str, NamedReward] = field(
+        default_factory=dict
+    )  # by name; their weighted sum is `reward`
     foreign_calls: dict[str, ForeignCalls] = field(default_factory=dict)  # by format
-    usage: dict[str, Any] = field(default_factory=dict)  # of an endpoint: its model, its requests and their tokens
+    usage: dict[str, Any] = field(
+        default_factory=dict
+    )  # of an endpoint: its model, its requests and their tokens
     not_played: int = 0  # episodes for which the token budget was not enough
     failure: str = ""  # why the first of the failed episodes failed
     by_category: dict[str, Category] = field(default_factory=dict)  # empty where no task names one
@@ -159,7 +175,9 @@ class Report:
             *("pass_hat", "maj", "search", "rewards", "foreign_calls", "usage"),
             *("not_played", "failure", "by_category"),
         )
-        return {name: value for name, value in asdict(self).items() if value or name not in optional}
+        return {
+            name: value for name, value in asdict(self).items() if value or name not in optional
+        }
 
 
 def from_trees(trees: Iterable[Tree]) -> list[Episode]:
@@ -193,7 +211,10 @@ def _episode(tree: Tree, leaf: Leaf) -> Episode:
 def foreign_calls(trees: Iterable[Tree], env: TextEnv) -> dict[str, ForeignCalls]:
     """Return the calls in formats that `env` does not read, by the format's name, the most frequent first."""
     names = Counter(
-        str(turn.info["foreign_call"]) for tree in trees for turn in tree.turns if "foreign_call" in turn.info
+        str(turn.info["foreign_call"])
+        for tree in trees
+        for turn in tree.turns
+        if "foreign_call" in turn.info
     )
     chooses = hasattr(env, "format")
     return {name: ForeignCalls(turns, advice(name, chooses)) for name, turns in names.most_common()}
@@ -201,13 +222,19 @@ def foreign_calls(trees: Iterable[Tree], env: TextEnv) -> dict[str, ForeignCalls
 
 def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:
     names = dict.fromkeys(name for episode in episodes for name in episode.search)
-    by_name = {name: [episode.search[name] for episode in episodes if name in episode.search] for name in names}
+    by_name = {
+        name: [episode.search[name] for episode in episodes if name in episode.search]
+        for name in names
+    }
     return {name: Mean(float(np.mean(values)), len(values)) for name, values in by_name.items()}
 
 
 def _parts(episodes: Sequence[Episode]) -> dict[str, NamedReward]:
     weights = {name: weight for episode in episodes for name, weight in episode.weights.items()}
-    means = {name: float(np.mean([episode.rewards.get(name, 0.0) for episode in episodes])) for name in weights}
+    means = {
+        name: float(np.mean([episode.rewards.get(name, 0.0) for episode in episodes]))
+        for name in weights
+    }
     return {name: NamedReward(means[name], weight) for name, weight in weights.items()}
 
 
@@ -231,25 +258,42 @@ def _category(tasks: Sequence[TaskScore]) -> Category:
     shares = [one.won / (one.episodes - one.failed) for one in tasks if one.reward is not None]
     paid = sum((one.episodes - one.failed) * (one.reward or 0.0) for one in tasks)
     of = episodes - failed
-    return Category(episodes, len(shares), failed, paid / of if of else None, interval(shares, of) if of else None)
+    return Category(
+        episodes,
+        len(shares),
+        failed,
+        paid / of if of else None,
+        interval(shares, of) if of else None,
+    )
 
 
-def summarize(episodes: Sequence[Episode], ks: Sequence[int] = (), same: Same = spelled_alike) -> Report:
+def summarize(
+    episodes: Sequence[Episode], ks: Sequence[int] = (), same: Same = spelled_alike
+) -> Report:
     """Return the report of some episodes, with pass@k for each of `ks` that there are samples for, else powers of two.
 
     `same` says which answers count as one for maj@k. Raises NoScore: none of them was rewarded.
     """
     rewarded = [episode for episode in episodes if episode.rewarded]
     if not rewarded:
-        raise NoScore(f"none of {len(episodes)} episodes was rewarded: all ended in an infrastructure failure")
+        raise NoScore(
+            f"none of {len(episodes)} episodes was rewarded: all ended in an infrastructure failure"
+        )
     tasks = grouped(rewarded, lambda one: one.task)
-    kinds = {one.task: one.category for one in episodes if one.category}  # one that could not begin does not know it
-    by_task = [_task(own, kinds.get(task, "")) for task, own in grouped(episodes, lambda one: one.task).items()]
+    kinds = {
+        one.task: one.category for one in episodes if one.category
+    }  # one that could not begin does not know it
+    by_task = [
+        _task(own, kinds.get(task, ""))
+        for task, own in grouped(episodes, lambda one: one.task).items()
+    ]
     categories = sorted(grouped(by_task, lambda one: one.category).items())
     samples = min(map(len, tasks.values()))
     counts = [(len(own), sum(one.won for one in own)) for own in tasks.values()]
     wins = [episode for episode in rewarded if episode.won]
-    calls, tokens = (sum(getattr(episode, name) for episode in rewarded) for name in ("calls", "tokens"))
+    calls, tokens = (
+        sum(getattr(episode, name) for episode in rewarded) for name in ("calls", "tokens")
+    )
 
     def over_tasks(estimate: Callable[[int, int, int], float]) -> dict[int, Interval]:
         powers = [k for k in ks or (2, 4, 8, 16, 32, 64, 128) if k <= samples]
@@ -267,7 +311,9 @@ def summarize(episodes: Sequence[Episode], ks: Sequence[int] = (), same: Same = 
         success=interval([correct / of for of, correct in counts], len(rewarded)),
         pass_at=over_tasks(pass_at_k),
         pass_hat=over_tasks(pass_hat_k),
-        maj=interval(maj, len(tasks)) if samples > 1 and any(one.answer is not None for one in rewarded) else None,
+        maj=interval(maj, len(tasks))
+        if samples > 1 and any(one.answer is not None for one in rewarded)
+        else None,
         calls=calls / len(rewarded),
         call_errors=sum(episode.errors for episode in rewarded) / calls if calls else None,
         tokens=tokens / len(rewarded) if tokens else None,
@@ -315,7 +361,9 @@ def pass_hat_k(samples: int, correct: int, k: int) -> float:
 
 def _check_counts(what: str, samples: int, correct: int, k: int) -> None:
     if not 0 <= correct <= samples or not 1 <= k <= samples:
-        raise ValueError(f"{what} needs 0 <= correct <= samples and 1 <= k <= samples; got {correct} of {samples}")
+        raise ValueError(
+            f"{what} needs 0 <= correct <= samples and 1 <= k <= samples; got {correct} of {samples}"
+        )
 
 
 def interval(values: Sequence[float], episodes: int) -> Interval:
@@ -328,7 +376,13 @@ def interval(values: Sequence[float], episodes: int) -> Interval:
     data = np.asarray(values, np.float64)
     mean, tasks = float(data.mean()), len(data)
     spread = float(data.var(ddof=1)) / tasks if tasks > 1 else 0.0
-    effective = max(min(mean * (1 - mean) / spread, float(episodes)) if spread > 0 else float(tasks), 1.0)
+    effective = max(
+        min(mean * (1 - mean) / spread, float(episodes)) if spread > 0 else float(tasks), 1.0
+    )
     centre = (mean + _Z**2 / (2 * effective)) / (1 + _Z**2 / effective)
-    half = _Z / (1 + _Z**2 / effective) * math.sqrt(mean * (1 - mean) / effective + _Z**2 / (4 * effective**2))
+    half = (
+        _Z
+        / (1 + _Z**2 / effective)
+        * math.sqrt(mean * (1 - mean) / effective + _Z**2 / (4 * effective**2))
+    )
     return Interval(mean, max(centre - half, 0.0), min(centre + half, 1.0))

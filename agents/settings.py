@@ -25,9 +25,24 @@ SLOW = 1.5  # times as long as float32 that bfloat16 may take
 ENGINES = ("torch", "vllm")
 API_KEY = "OPENAI_API_KEY"
 SIZES: dict[str, dict[str, Any]] = {
-    "mini": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4},
-    "small": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4},
-    "medium": {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 8},
+    "mini": {
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    },
+    "small": {
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    },
+    "medium": {
+        "hidden_size": 256,
+        "intermediate_size": 768,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 8,
+    },
 }
 """Architectures of new models, by name."""
 
@@ -61,7 +76,9 @@ class EngineChoice:
         _require(self, ["engine"], ENGINES.__contains__, f"one of {', '.join(ENGINES)}")
         for name in ("server", "server_option"):
             if self.engine != "vllm" and (value := getattr(self, name)):
-                raise ValueError(f"{name} is {value!r}, but the engine is {self.engine}; add --engine vllm")
+                raise ValueError(
+                    f"{name} is {value!r}, but the engine is {self.engine}; add --engine vllm"
+                )
         if self.server and self.server_option:
             what = f"server_option is {self.server_option!r}, but the server {self.server[0]} is already running"
             raise ValueError(f"{what}; leave one of the two out")
@@ -110,7 +127,9 @@ class EndpointOptions:
         for one, other in (("model", "base_url"), ("base_url", "model")):
             if getattr(self, one) and not getattr(self, other):
                 flags = [f"--{name.replace('_', '-')}" for name in (one, other)]
-                raise ValueError(f"{flags[0]} is {getattr(self, one)!r}, and {flags[1]} is not given; give both")
+                raise ValueError(
+                    f"{flags[0]} is {getattr(self, one)!r}, and {flags[1]} is not given; give both"
+                )
         check_least(self, 1, "concurrency", "token_budget")
         check_least(self, 0, "retries")
         check_positive(self, "timeout")
@@ -177,7 +196,12 @@ class MachineOptions:
     def check(self) -> None:
         """Raise ValueError for what no machine has; `check_device` knows whether this one has the device."""
         known = re.compile(r"cpu|mps|cuda(:\d+)?").fullmatch
-        _require(self, ["device"], lambda name: known(name) is not None, "cpu, cuda (or cuda:0, cuda:1, …) or mps")
+        _require(
+            self,
+            ["device"],
+            lambda name: known(name) is not None,
+            "cpu, cuda (or cuda:0, cuda:1, …) or mps",
+        )
         _require(self, ["dtype"], DTYPES.__contains__, " or ".join(DTYPES))
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads is {self.threads}; torch needs at least 1")
@@ -187,7 +211,9 @@ class MachineOptions:
         narrow = (self.device, self.dtype, self.slow_dtype) == ("cpu", "bfloat16", False)
         if narrow and find_spec("torch") and (ratio := slowness()) > SLOW:
             what = f"dtype is 'bfloat16', whose products take {ratio:.1f} times as long as float32's on this processor"
-            raise ValueError(f"{what}; use --dtype float32, or add --slow-dtype for the memory that bfloat16 spares")
+            raise ValueError(
+                f"{what}; use --dtype float32, or add --slow-dtype for the memory that bfloat16 spares"
+            )
 
 
 def slowness() -> float:
@@ -208,7 +234,9 @@ def check_device(name: str) -> None:
     """Raise ValueError where this machine lacks a device; torch is imported only where it is built for GPUs."""
     kind, _, index = name.partition(":")
     torch = find_spec("torch")
-    if kind == "cpu" or torch is None or torch.origin is None:  # without torch it is missing, which is said elsewhere
+    if (
+        kind == "cpu" or torch is None or torch.origin is None
+    ):  # without torch it is missing, which is said elsewhere
         return
     version = Path(torch.origin).with_name("version.py").read_text("utf-8")
     built = re.search(r"^(cuda|hip)\b.*= '", version, re.MULTILINE)
@@ -219,7 +247,9 @@ def check_device(name: str) -> None:
     else:
         from torch.cuda import device_count
 
-        wrong = "" if int(index or 0) < (count := device_count()) else f"torch finds {count} GPUs here"
+        wrong = (
+            "" if int(index or 0) < (count := device_count()) else f"torch finds {count} GPUs here"
+        )
     if wrong:
         raise ValueError(f"device is {name!r}, but {wrong}; use --device cpu")
 
@@ -256,7 +286,9 @@ class WarmupOptions:
         if not 0 <= self.noise < 1:
             raise ValueError(f"noise is {self.noise}; it is a share of turns, from 0 to below 1")
         if self.vocabulary < 300:
-            raise ValueError(f"vocabulary is {self.vocabulary}; bytes and control tokens alone need 300")
+            raise ValueError(
+                f"vocabulary is {self.vocabulary}; bytes and control tokens alone need 300"
+            )
         _require(self, ["size"], SIZES.__contains__, f"one of {', '.join(SIZES)}")
 
 
@@ -297,7 +329,9 @@ def changed(settings: T, values: Mapping[str, Any]) -> T:
     new, rest = dict[str, Any](), dict(values)
     for field in fields(settings):  # type: ignore[arg-type]
         if is_dataclass(value := getattr(settings, field.name)):
-            new[field.name] = changed(value, {name: rest.pop(name) for name in flat(value) if name in rest})
+            new[field.name] = changed(
+                value, {name: rest.pop(name) for name in flat(value) if name in rest}
+            )
     return replace(settings, **new, **rest)  # type: ignore[type-var]
 
 
@@ -306,11 +340,16 @@ def parsed(settings: T, values: Mapping[str, Any], where: str) -> T:
     known = {field.name: (field, kind) for field, kind in _flat_fields(type(settings))}
     for key, value in values.items():
         if key not in known:
-            raise ValueError(f"{where}: unknown key {key!r}; {did_you_mean(key, known)}keys are {', '.join(known)}")
+            raise ValueError(
+                f"{where}: unknown key {key!r}; {did_you_mean(key, known)}keys are {', '.join(known)}"
+            )
         field, kind = known[key]
         if not _fits(value, kind):
             raise ValueError(f"{where}: {key} is {value!r}; it must be of type {field.type}")
-    return changed(settings, {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    return changed(
+        settings,
+        {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()},
+    )
 
 
 def _flat_fields(settings: type) -> Iterator[tuple[Field[Any], Any]]:
@@ -326,5 +365,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, UnionType):
         return any(_fits(value, part) for part in get_args(kind))
     if get_origin(kind) is tuple:
-        return isinstance(value, list | tuple) and all(_fits(item, get_args(kind)[0]) for item in value)
+        return isinstance(value, list | tuple) and all(
+            _fits(item, get_args(kind)[0]) for item in value
+        )
     return type(value) in ((int, float) if kind is float else (kind,))

@@ -65,7 +65,9 @@ def fisher(won: int, seeds: int, other: int, others: int) -> float:
     All splits of the solved ones that are at most as likely as the one seen count.
     """
     total, solved = seeds + others, won + other
-    ways = [comb(seeds, k) * comb(others, solved - k) for k in range(solved + 1)]  # 0 where k is impossible
+    ways = [
+        comb(seeds, k) * comb(others, solved - k) for k in range(solved + 1)
+    ]  # 0 where k is impossible
     return sum(way for way in ways if way <= ways[won]) / comb(total, solved)
 
 
@@ -76,7 +78,11 @@ def power(seeds: int, share: float, other: float) -> float:
         return comb(seeds, won) * of**won * (1 - of) ** (seeds - won)
 
     splits = product(range(seeds + 1), repeat=2)
-    return sum(chance(a, share) * chance(b, other) for a, b in splits if fisher(a, seeds, b, seeds) <= LEVEL)
+    return sum(
+        chance(a, share) * chance(b, other)
+        for a, b in splits
+        if fisher(a, seeds, b, seeds) <= LEVEL
+    )
 
 
 def paired_power(seeds: int, effect: float, sd: float, level: float = LEVEL) -> float:
@@ -86,7 +92,9 @@ def paired_power(seeds: int, effect: float, sd: float, level: float = LEVEL) -> 
     """
     freedom, shift, normal = seeds - 1, effect / sd * math.sqrt(seeds), NormalDist().cdf
     bound = t_quantile(freedom, 1 - level)
-    s = np.linspace(1e-6, 1 + 8 / math.sqrt(freedom), 4001)  # sample sd over sd, whose square is χ² / freedom
+    s = np.linspace(
+        1e-6, 1 + 8 / math.sqrt(freedom), 4001
+    )  # sample sd over sd, whose square is χ² / freedom
     constant = math.log(2) + freedom / 2 * math.log(freedom / 2) - math.lgamma(freedom / 2)
     density = np.exp(constant + (freedom - 1) * np.log(s) - freedom * s**2 / 2)
     seen = [normal(shift - bound * x) + normal(-shift - bound * x) for x in s.tolist()]
@@ -98,7 +106,9 @@ def fewest(power_of: Callable[[int], float], what: str) -> int:
     for seeds in range(2, MOST + 1):
         if power_of(seeds) >= POWER:
             return seeds
-    raise ValueError(f"{what} takes more than {MOST} seeds to see; compare something that differs more")
+    raise ValueError(
+        f"{what} takes more than {MOST} seeds to see; compare something that differs more"
+    )
 
 
 def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:

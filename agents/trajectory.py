@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 from ..envs import Message, Outcome, StopReason, TextEnv, outcome_of
 
 ROLES = ("system", "user", "assistant", "tool")
-PHASES = ("think", "call", "answer")  # of an agent's turn: what it thinks, then a call or its answer
-CLASSES = ("words", "format", "arguments")  # of tokens: what frames a call or a marked answer, what it hands over
+PHASES = (
+    "think",
+    "call",
+    "answer",
+)  # of an agent's turn: what it thinks, then a call or its answer
+CLASSES = (
+    "words",
+    "format",
+    "arguments",
+)  # of tokens: what frames a call or a marked answer, what it hands over
 NO_TOKENS = np.zeros(0, np.int32)
 Key = tuple[int, ...]  # (seed, step, task), then branch, then turn: all randomness derives from it
 
@@ -35,11 +43,17 @@ class Turn:
     temperature: float = 1.0
     version: int = 0  # of the weights that drew the tokens
     ended: str = ""  # why drawing stopped: end, closer, length or context
-    estimate: bool = False  # whether `entropy` is the sampler's estimate from its most likely tokens
+    estimate: bool = (
+        False  # whether `entropy` is the sampler's estimate from its most likely tokens
+    )
     reward: float = 0.0  # what the environment paid for this turn
     thought: int = 0  # tokens before its call or answer
-    values: tuple[int, int] | None = None  # its tokens that are arguments of a call, or a marked answer
-    twin: int = -1  # the turn of another path whose first `copied` tokens this turn begins with; -1 for none
+    values: tuple[int, int] | None = (
+        None  # its tokens that are arguments of a call, or a marked answer
+    )
+    twin: int = (
+        -1
+    )  # the turn of another path whose first `copied` tokens this turn begins with; -1 for none
     copied: int = 0
     counted: int = 0  # tokens that a server says it drew, where it does not say which
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +64,9 @@ class Turn:
         for name in ("sampled", "logp_roll", "entropy"):
             shape = getattr(self, name).shape
             if shape != self.tokens.shape:
-                raise ValueError(f"Turn.{name} has shape {shape}, Turn.tokens has {self.tokens.shape}")
+                raise ValueError(
+                    f"Turn.{name} has shape {shape}, Turn.tokens has {self.tokens.shape}"
+                )
 
     @classmethod
     def unsampled(cls, parent: int, role: str, text: str, tokens: NDArray[np.int32]) -> Self:
@@ -81,9 +97,13 @@ class Leaf:
     trained: bool = True  # False for a probe, which is not learned from
 
     @classmethod
-    def ended(cls, node: int, branch: int, stop: StopReason, score: float, info: Mapping[str, Any]) -> Self:
+    def ended(
+        cls, node: int, branch: int, stop: StopReason, score: float, info: Mapping[str, Any]
+    ) -> Self:
         """Return the end of a path for the reason `stop`; `score` is forgotten where it was a failure."""
-        return cls(node, branch, outcome_of(stop), str(stop), score if earns_reward(stop) else nan, info)
+        return cls(
+            node, branch, outcome_of(stop), str(stop), score if earns_reward(stop) else nan, info
+        )
 
     @property
     def rewarded(self) -> bool:
@@ -109,7 +129,9 @@ class Tree:
     def add(self, turn: Turn) -> int:
         """Append a turn and return its index; its parent must exist, so the list stays topologically sorted."""
         if not -1 <= turn.parent < len(self.turns):
-            raise ValueError(f"Turn.parent is {turn.parent}; the tree has turns 0 to {len(self.turns) - 1}")
+            raise ValueError(
+                f"Turn.parent is {turn.parent}; the tree has turns 0 to {len(self.turns) - 1}"
+            )
         self.turns.append(turn)
         return len(self.turns) - 1
 
@@ -136,7 +158,11 @@ class Tree:
         """Return the named rewards that a path earned, and their weights; none where it earned no score."""
         info = self.last_info(leaf) if leaf.rewarded else {}
         rewards, weights = info.get("rewards"), info.get("weights")
-        if not (isinstance(rewards, Mapping) and isinstance(weights, Mapping) and rewards.keys() == weights.keys()):
+        if not (
+            isinstance(rewards, Mapping)
+            and isinstance(weights, Mapping)
+            and rewards.keys() == weights.keys()
+        ):
             return {}, {}
         return dict(rewards), dict(weights)
 
@@ -158,7 +184,9 @@ class Tree:
                     turn = self.turns[node]
                     parent, twin = order.get(turn.parent, -1), order.get(turn.twin, -1)
                     moved = (parent, twin) != (turn.parent, turn.twin)
-                    order[node] = tree.add(replace(turn, parent=parent, twin=twin) if moved else turn)
+                    order[node] = tree.add(
+                        replace(turn, parent=parent, twin=twin) if moved else turn
+                    )
             tree.leaves.append(replace(leaf, node=order[leaf.node], fork=order[leaf.fork]))
         return tree
 
@@ -179,7 +207,9 @@ def step(env: TextEnv, text: str) -> StepResult:
     stop = StopReason(info["stop"]) if terminated or truncated else None
     if not isfinite(reward) and (stop is None or earns_reward(stop)):
         return failed_step({"error": f"the environment paid a reward of {reward}"})
-    rest = {name: value for name, value in info.items() if name not in ("messages", "stop", "outcome")}
+    rest = {
+        name: value for name, value in info.items() if name not in ("messages", "stop", "outcome")
+    }
     return StepResult(info["messages"], reward, stop, rest)
 
 
@@ -231,7 +261,11 @@ class Spawn:
     whole: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, least in (("node", self.node, 0), ("token", self.token, 0), ("n", self.n, 1)):
+        for name, value, least in (
+            ("node", self.node, 0),
+            ("token", self.token, 0),
+            ("n", self.n, 1),
+        ):
             if value < least:
                 raise ValueError(f"Spawn.{name} is {value}; it must be at least {least}")
 

@@ -23,7 +23,9 @@ def same_in(env: gymnasium.Env[str, str]) -> Same:
     bare: gymnasium.Env[str, str] = env.unwrapped
     same: Same | None = getattr(bare, "same", None)
     if same is None:
-        raise TypeError(f"{type(bare).__name__} has no `same`: only turngym.TextEnv environments can be asked")
+        raise TypeError(
+            f"{type(bare).__name__} has no `same`: only turngym.TextEnv environments can be asked"
+        )
     return lru_cache(maxsize=KEPT)(same)
 
 
@@ -38,7 +40,9 @@ def classes(answers: Sequence[object], same: Same) -> list[int]:
     for answer in answers:
         if repr(answer) in class_of:
             continue
-        known = next((number for number, first in enumerate(firsts) if _same(first, answer, same)), None)
+        known = next(
+            (number for number, first in enumerate(firsts) if _same(first, answer, same)), None
+        )
         class_of[repr(answer)] = len(firsts) if known is None else known
         if known is None:
             firsts.append(answer)

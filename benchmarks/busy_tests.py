@@ -23,13 +23,18 @@ LOOP = "while True: sum(range(10_000))"
 
 def main() -> int:
     """Run the rounds and print one line each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5, help="runs beside busy processes")
     parser.add_argument("--busy", type=int, default=4, help="processes that keep the cores busy")
     args = parser.parse_args()
     passed_idle = shown("idle", run_tests())
     with busy(args.busy):
-        passed = sum(shown(f"busy {number} of {args.rounds}", run_tests()) for number in range(1, args.rounds + 1))
+        passed = sum(
+            shown(f"busy {number} of {args.rounds}", run_tests())
+            for number in range(1, args.rounds + 1)
+        )
     print(f"{passed} of {args.rounds} runs pass beside {args.busy} busy processes")
     return 0 if passed_idle and passed == args.rounds else 1
 
@@ -40,7 +45,9 @@ def run_tests() -> tuple[bool, float, str]:
     done = subprocess.run(["make", "test"], cwd=ROOT, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     failures = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    last = [line for line in lines if re.search(r"\d+ (passed|failed|error)", line)][-1:] or lines[-1:]
+    last = [line for line in lines if re.search(r"\d+ (passed|failed|error)", line)][-1:] or lines[
+        -1:
+    ]
     return done.returncode == 0, time.monotonic() - began, "\n  ".join(last + failures)
 
 

@@ -89,7 +89,10 @@ class Draws:
     async def _draw(self, tokens: int) -> None:
         sessions = [self.engine.session() for _ in self.prompts]
         sampling = Sampling(max_tokens=tokens)
-        turns = [one.sample(prompt, sampling, (0, i)) for i, (one, prompt) in enumerate(zip(sessions, self.prompts))]
+        turns = [
+            one.sample(prompt, sampling, (0, i))
+            for i, (one, prompt) in enumerate(zip(sessions, self.prompts))
+        ]
         await asyncio.gather(*turns)
         for session in sessions:
             session.close()
@@ -102,15 +105,29 @@ def generating(model: Any, prompts: Any) -> float:
 
     @torch.inference_mode()
     def draw(count: int) -> None:
-        options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "pad_token_id": 0}
-        model.generate(input_ids=tokens, attention_mask=mask, min_new_tokens=count, max_new_tokens=count, **options)
+        options = {
+            "do_sample": True,
+            "temperature": 1.0,
+            "top_k": 0,
+            "top_p": 1.0,
+            "pad_token_id": 0,
+        }
+        model.generate(
+            input_ids=tokens,
+            attention_mask=mask,
+            min_new_tokens=count,
+            max_new_tokens=count,
+            **options,
+        )
 
     return cpu(lambda: draw(DRAWN)) - cpu(lambda: draw(1))
 
 
 def products(model: Any, rows: int, pack: bool) -> Callable[[], float]:
     """Return what times a decode's matrix products with all linear layers, times the tokens that are drawn."""
-    weights = [module.weight.detach() for module in model.modules() if type(module) is torch.nn.Linear]
+    weights = [
+        module.weight.detach() for module in model.modules() if type(module) is torch.nn.Linear
+    ]
     inputs = {size: torch.randn(rows, size) for size in {weight.shape[1] for weight in weights}}
     packed = torch.ops.mkldnn
     if pack:
@@ -146,8 +163,13 @@ def another(checkout: Path, folder: Path, rows: int, context: int) -> Iterator[C
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "turngym").symlink_to(checkout.resolve())
         command = [sys.executable, __file__, "--serve", json.dumps([str(folder), rows, context])]
-        options: dict[str, Any] = {"env": {"PYTHONPATH": place, "OMP_NUM_THREADS": "1"}, "text": True}
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options) as child:
+        options: dict[str, Any] = {
+            "env": {"PYTHONPATH": place, "OMP_NUM_THREADS": "1"},
+            "text": True,
+        }
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options
+        ) as child:
             assert child.stdin and child.stdout
 
             def seconds() -> float:
@@ -173,13 +195,19 @@ def rates(ways: dict[str, Callable[[], float]], rows: int, rounds: int) -> dict[
             times.append(ways[way]())
     found = {way: rows * (DRAWN - 1) / median(times[1:]) for way, times in seconds.items()}
     for way, rate in found.items():
-        print(f"      {way:40} {rate:8,.0f} tokens a CPU-second ({found['engine'] / rate:5.2f}x)", flush=True)
+        print(
+            f"      {way:40} {rate:8,.0f} tokens a CPU-second ({found['engine'] / rate:5.2f}x)",
+            flush=True,
+        )
     return found
 
 
 def verdict(what: str, value: float, goal: float, unit: str = "") -> bool:
     """Print a figure beside its goal; return whether it is reached."""
-    print(f"{'ok' if value >= goal else 'SHORT':5} {what}: {value:,.2f}{unit} (>= {goal:,g})", flush=True)
+    print(
+        f"{'ok' if value >= goal else 'SHORT':5} {what}: {value:,.2f}{unit} (>= {goal:,g})",
+        flush=True,
+    )
     return value >= goal
 
 
@@ -225,7 +253,9 @@ def prefix(rounds: int, beside: Path | None) -> bool:
         for way, decoder in decoders.items():
             took[way].append(1e3 * decodes(decoder) / DRAWN)
     own, alike = (median(times[1:]) for times in took.values())
-    print(f"      a decode {own:.2f} ms, {alike:.2f} ms where they share: {own / alike:.3f} times as fast")
+    print(
+        f"      a decode {own:.2f} ms, {alike:.2f} ms where they share: {own / alike:.3f} times as fast"
+    )
     return True
 
 
@@ -237,7 +267,9 @@ def real(rounds: int, beside: Path | None) -> bool:
         folder = save(Path(place))
         draws, loaded = Draws(policy_of(folder), rows, context), policy_of(folder)
         loaded.base.config._attn_implementation = "sdpa"
-        plain = LlamaForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32)
+        plain = LlamaForCausalLM.from_pretrained(
+            folder, attn_implementation="sdpa", dtype=torch.float32
+        )
         ways = {
             "engine": draws.seconds,
             "matrix products": products(plain, rows, pack=False),
@@ -251,7 +283,14 @@ def real(rounds: int, beside: Path | None) -> bool:
             ways["other checkout"] = stack.enter_context(another(beside, folder, rows, context))
         found = rates(ways, rows, rounds)
     engine, best = found["engine"], max(rate for way, rate in found.items() if "products" in way)
-    ends = [0, *(100 * engine / rate for rate in (best, found["passes behind one token"], found["passes alone"])), 100]
+    ends = [
+        0,
+        *(
+            100 * engine / rate
+            for rate in (best, found["passes behind one token"], found["passes alone"])
+        ),
+        100,
+    ]
     parts = ("products", "other operations", "reading the tokens", "drawing and the event loop")
     shares = (f"{name} {high - low:.0f}" for name, low, high in zip(parts, ends, ends[1:]))
     print(f"      per cent of the engine's time: {', '.join(shares)}")
@@ -264,7 +303,9 @@ def real(rounds: int, beside: Path | None) -> bool:
 
 def main() -> int:
     """Measure everything; return 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each way")
     parser.add_argument("--quick", action="store_true", help="two rounds")
     parser.add_argument("--part", choices=("tiny", "prefix", "real"), help="one part alone")
@@ -277,9 +318,13 @@ def main() -> int:
         serve(*json.loads(options.serve))
         return 0
     rounds = 2 if options.quick else options.rounds
-    print(f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}")
+    print(
+        f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}"
+    )
     parts = {"tiny": tiny, "prefix": prefix, "real": real}
-    good = [part(rounds, options.beside) for name, part in parts.items() if options.part in (None, name)]
+    good = [
+        part(rounds, options.beside) for name, part in parts.items() if options.part in (None, name)
+    ]
     return 0 if all(good) else 1
 
 

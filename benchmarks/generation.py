@@ -89,7 +89,9 @@ def talks_of(shape: Shape, seed: int) -> list[Talk]:
     for i in range(shape.conversations):
         turns = drawn.randint(2, shape.turns)
         lengths = [min(96, max(8, int(drawn.lognormvariate(3.2, 0.7)))) for _ in range(turns)]
-        talks.append(Talk(prompts[i // GROUP], lengths, [tokens(shape.observation) for _ in range(turns)]))
+        talks.append(
+            Talk(prompts[i // GROUP], lengths, [tokens(shape.observation) for _ in range(turns)])
+        )
     return talks
 
 
@@ -113,7 +115,9 @@ def engine(policy: Policy, talks: list[Talk]) -> Drawn:
         session, given, drawn = engine.session(), talk.prompt, list[int]()
         for turn, (length, observed) in enumerate(zip(talk.lengths, talk.observed)):
             sampling = Sampling(temperature=0, max_tokens=length)
-            said = await session.sample(np.array(given, np.int32), sampling, (0, 0, number, 0, turn))
+            said = await session.sample(
+                np.array(given, np.int32), sampling, (0, 0, number, 0, turn)
+            )
             drawn += said.tokens.tolist()
             given = observed
         session.close()
@@ -121,12 +125,18 @@ def engine(policy: Policy, talks: list[Talk]) -> Drawn:
 
     async def every() -> Drawn:
         with closing(TorchEngine(policy, slots=SLOTS, threads=1)) as engine:
-            return list(await asyncio.gather(*(one(engine, i, talk) for i, talk in enumerate(talks))))
+            return list(
+                await asyncio.gather(*(one(engine, i, talk) for i, talk in enumerate(talks)))
+            )
 
     return asyncio.run(every())
 
 
-WAYS: dict[str, Way] = {"re-encode, padded": padded, "re-encode, rows drop out": dropping, "engine": engine}
+WAYS: dict[str, Way] = {
+    "re-encode, padded": padded,
+    "re-encode, rows drop out": dropping,
+    "engine": engine,
+}
 
 
 def _batches(talks: list[Talk]) -> Iterator[list[Talk]]:
@@ -138,7 +148,9 @@ def _lock_step(policy: Policy, talks: list[Talk], drop: bool) -> Drawn:
     drawn: Drawn = [[] for _ in talks]
     for turn in range(max(len(talk.lengths) for talk in talks)):
         active = [i for i, talk in enumerate(talks) if turn < len(talk.lengths)]
-        new = _generate(policy, [said[i] for i in active], [talks[i].lengths[turn] for i in active], drop)
+        new = _generate(
+            policy, [said[i] for i in active], [talks[i].lengths[turn] for i in active], drop
+        )
         for i, tokens in zip(active, new):
             said[i] += tokens + talks[i].observed[turn]
             drawn[i] += tokens
@@ -157,7 +169,11 @@ def _generate(policy: Policy, said: list[list[int]], lengths: list[int], drop: b
     rows, drawn = list(range(len(said))), [list[int]() for _ in said]
     for step in range(max(lengths)):
         logits = policy.base(
-            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=1,
         ).logits
         tokens, positions = logits.argmax(-1), positions[:, -1:] + 1
         for row, token in zip(rows, tokens[:, 0].tolist()):
@@ -212,14 +228,17 @@ def compare(policy: Policy, name: str, shape: Shape, rounds: int, seed: int) -> 
     peers, ours = list(WAYS)[:-1], median(seconds["engine"])
     gain, ratio = median(seconds[peers[0]]) / ours, fed[peers[0]] / fed["engine"]
     mark = "ok" if gain >= shape.goal else "SHORT"
-    print(f"\n{shape.conversations} conversations, {name}, {SLOTS} slots: same {sum(map(len, found[0])):,} tokens")
+    print(
+        f"\n{shape.conversations} conversations, {name}, {SLOTS} slots: same {sum(map(len, found[0])):,} tokens"
+    )
     print(
         f"{mark:5} {gain:.2f}x as fast as padded (>= {shape.goal}), {gain / ratio:.2f} of the token ratio {ratio:.2f}"
     )
     for way, times in seconds.items():
         took, less = median(times), fed[way] / fed["engine"]
         print(
-            f"      {way:26} {fed[way]:8,} tokens ({less:5.2f}x)   {took:7.2f} s CPU ({took / ours:5.2f}x)", flush=True
+            f"      {way:26} {fed[way]:8,} tokens ({less:5.2f}x)   {took:7.2f} s CPU ({took / ours:5.2f}x)",
+            flush=True,
         )
     return gain >= shape.goal
 
@@ -245,22 +264,29 @@ def save_model(folder: Path) -> None:
 
 def main() -> int:
     """Measure everything; return 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds of each way")
     parser.add_argument("--seed", type=int, default=0, help="draws the conversations")
-    parser.add_argument("--shape", type=int, choices=range(len(SHAPES)), help="one shape alone, by its number")
+    parser.add_argument(
+        "--shape", type=int, choices=range(len(SHAPES)), help="one shape alone, by its number"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of each way")
     options = parser.parse_args()
     torch.set_num_threads(1)
     disable_progress_bar()
-    print(f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}")
+    print(
+        f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         save_model(Path(folder))
         policy = load_policy(Path(folder))
     policy.end_ids = frozenset()  # turns are as long as they are to be
     chosen = [item for i, item in enumerate(SHAPES.items()) if options.shape in (None, i)]
     good = [
-        compare(policy, name, shape, 1 if options.quick else options.rounds, options.seed) for name, shape in chosen
+        compare(policy, name, shape, 1 if options.quick else options.rounds, options.seed)
+        for name, shape in chosen
     ]
     return 0 if all(good) else 1
 

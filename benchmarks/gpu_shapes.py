@@ -46,7 +46,12 @@ from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods
 
 MODELS = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen3-8b")
-SMALL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 2}
+SMALL = {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 SMALL |= {"num_key_value_heads": 1, "vocab_size": 2048}
 PROMPT, ROWS, DRAWN = 512, 64, 33
 
@@ -75,7 +80,9 @@ def seconds(device: str, work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def learn(config: TrainConfig, shape: dict[str, Any], load: Callable[[], Any], steps: int) -> tuple[Any, str]:
+def learn(
+    config: TrainConfig, shape: dict[str, Any], load: Callable[[], Any], steps: int
+) -> tuple[Any, str]:
     """Take optimizer steps; return the policy, and what was predicted and measured."""
     device, prompt = config.machine.device, min(PROMPT, config.micro_tokens // 4)
     length = min(config.sampling.max_tokens or PROMPT, config.micro_tokens // 4)
@@ -108,13 +115,18 @@ def draw(config: TrainConfig, shape: dict[str, Any], policy: Any) -> str:
     meter = Meter(device)
     meter.reset()
     engine = TorchEngine(policy, slots=rows)
-    prompts = np.random.default_rng(0).integers(0, 600, (rows, context // rows - DRAWN)).astype(np.int32)
+    prompts = (
+        np.random.default_rng(0).integers(0, 600, (rows, context // rows - DRAWN)).astype(np.int32)
+    )
 
     async def turns(tokens: int) -> None:
         sessions = [engine.session() for _ in prompts]
         what = Sampling(max_tokens=tokens)
         await asyncio.gather(
-            *(one.sample(prompt, what, (0, i)) for i, (one, prompt) in enumerate(zip(sessions, prompts)))
+            *(
+                one.sample(prompt, what, (0, i))
+                for i, (one, prompt) in enumerate(zip(sessions, prompts))
+            )
         )
         for session in sessions:
             session.close()
@@ -122,7 +134,11 @@ def draw(config: TrainConfig, shape: dict[str, Any], policy: Any) -> str:
     first, once, many = (seconds(device, lambda n=n: asyncio.run(turns(n))) for n in (2, 1, DRAWN))
     engine.close()
     each = (many - once) / (DRAWN - 1)
-    measured = f"predicted {predicted / GIB:.2f} GiB, measured {meter.peak() / GIB:.2f}; " if meter.cuda else ""
+    measured = (
+        f"predicted {predicted / GIB:.2f} GiB, measured {meter.peak() / GIB:.2f}; "
+        if meter.cuda
+        else ""
+    )
     return (
         f"engine, {rows} conversations: {measured}prompts {once:.2f} s (first {first:.1f}), a token {1000 * each:.1f} "
         f"ms, {rows / each:.0f} tokens/s"
@@ -139,25 +155,40 @@ def measure(name: str, device: str, tiny: bool, steps: int) -> None:
         for path in TINY.glob("tokenizer*.json"):
             shutil.copy(path, folder)
         (folder / "config.json").write_text(json.dumps(shape))
-        how: dict[str, Any] = {"device": device, "dtype": config.machine.dtype, "checkpointing": config.checkpointing}
+        how: dict[str, Any] = {
+            "device": device,
+            "dtype": config.machine.dtype,
+            "checkpointing": config.checkpointing,
+        }
         policy, learned = learn(
-            config, shape, lambda: loading.load_policy(Source(folder), lora=config.lora, **how), steps
+            config,
+            shape,
+            lambda: loading.load_policy(Source(folder), lora=config.lora, **how),
+            steps,
         )
         policy.end_ids = frozenset()  # turns are as long as they are to be
         print(
-            f"{name}, {count_of(shape) / 1e9:.2f} billion weights: {learned}; {draw(config, shape, policy)}", flush=True
+            f"{name}, {count_of(shape) / 1e9:.2f} billion weights: {learned}; {draw(config, shape, policy)}",
+            flush=True,
         )
 
 
 def main() -> int:
     """Measure each recipe; one that fails is named, and the others are still measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=[*MODELS], help=f"recipes, of {', '.join(MODELS)}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "models", nargs="*", default=[*MODELS], help=f"recipes, of {', '.join(MODELS)}"
+    )
     parser.add_argument("--device", default="cuda", help="cuda or cpu")
     parser.add_argument("--steps", type=int, default=3, help="of the learner")
     parser.add_argument("--tiny", action="store_true", help="two narrow layers and short passes")
     options = parser.parse_args()
-    loading._load_model, loading.check_folder = random_model, lambda folder: None  # it has no weights
+    loading._load_model, loading.check_folder = (
+        random_model,
+        lambda folder: None,
+    )  # it has no weights
     card = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU"
     print(f"{card}, torch {torch.__version__}{', tiny' * options.tiny}", flush=True)
     failed = 0
@@ -166,7 +197,9 @@ def main() -> int:
             measure(name, options.device, options.tiny, options.steps)
         except Exception as error:
             failed += 1
-            print(f"{name}: {type(error).__name__}: {' '.join(str(error).split()):.300}", flush=True)
+            print(
+                f"{name}: {type(error).__name__}: {' '.join(str(error).split()):.300}", flush=True
+            )
         gc.collect()
         if options.device.startswith("cuda"):
             torch.cuda.empty_cache()

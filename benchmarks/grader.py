@@ -44,7 +44,9 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     began = time.process_time()
     machine = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}"
-    print(f"{machine}, Python {platform.python_version()}, math-verify {metadata.version('math-verify')}")
+    print(
+        f"{machine}, Python {platform.python_version()}, math-verify {metadata.version('math-verify')}"
+    )
     speed(options.answers, options.seed)
     unruled = agreement(options.data, options.pairs, options.seed)
     print(f"seed {options.seed}, {time.process_time() - began:.0f} s")
@@ -52,20 +54,31 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--pairs", type=int, default=13_000, help="pairs of golds and their forms; the real predictions come on top"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--answers", type=int, default=300, help="timed pairs of each kind of number")
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=13_000,
+        help="pairs of golds and their forms; the real predictions come on top",
+    )
+    parser.add_argument(
+        "--answers", type=int, default=300, help="timed pairs of each kind of number"
+    )
     parser.add_argument("--seed", type=int, default=0, help="draws numbers and pairs")
     here = Path(__file__).resolve().parent.parent
-    parser.add_argument("--data", type=Path, default=here.parent / "shared" / "data", help="folder of real data")
+    parser.add_argument(
+        "--data", type=Path, default=here.parent / "shared" / "data", help="folder of real data"
+    )
     parser.add_argument("--quick", action="store_true", help="1,000 pairs, 100 answers")
     options = parser.parse_args()
     if options.quick:
         options.pairs, options.answers = 1_000, 100
     if not (options.data / "math").is_dir():
-        parser.error(f"{options.data} has no folder math with the task files; name another: --data FOLDER")
+        parser.error(
+            f"{options.data} has no folder math with the task files; name another: --data FOLDER"
+        )
     return options
 
 
@@ -75,7 +88,9 @@ def _options() -> argparse.Namespace:
 def speed(size: int, seed: int) -> None:
     """Print the median times of both on each kind of number, and their ratio."""
     grader = MathGrader()
-    print(f"\n{size} pairs of each kind, half of them equal; medians of a call, in turn (goal {GOAL:.0f}x)")
+    print(
+        f"\n{size} pairs of each kind, half of them equal; medians of a call, in turn (goal {GOAL:.0f}x)"
+    )
     for kind in KINDS:
         ours, theirs, differ = [], [], 0
         for gold, given in _numbers(kind, size, seed):
@@ -89,7 +104,9 @@ def speed(size: int, seed: int) -> None:
             differ += bool(grade.score) != bool(verdict)
         fast, slow = statistics.median(ours), statistics.median(theirs)
         mark = "ok" if slow >= GOAL * fast else "SHORT"
-        times = f"ours {1e6 * fast:7.1f} us   math-verify {1e6 * slow:7.0f} us   {slow / fast:5.0f}x"
+        times = (
+            f"ours {1e6 * fast:7.1f} us   math-verify {1e6 * slow:7.0f} us   {slow / fast:5.0f}x"
+        )
         print(f"{mark:5} {kind:20} {times}   {differ} differ")
 
 
@@ -116,7 +133,11 @@ def _decimals(drawn: random.Random) -> tuple[str, str, str]:
 
 def _fractions(drawn: random.Random) -> tuple[str, str, str]:
     top, bottom = drawn.randrange(10**3, 10**6), drawn.randrange(10**3, 10**6)
-    return rf"\frac{{{top}}}{{{bottom}}}", rf"\dfrac{{{top}}}{{{bottom}}}", rf"\frac{{{top + 1}}}{{{bottom}}}"
+    return (
+        rf"\frac{{{top}}}{{{bottom}}}",
+        rf"\dfrac{{{top}}}{{{bottom}}}",
+        rf"\frac{{{top + 1}}}{{{bottom}}}",
+    )
 
 
 def _negatives(drawn: random.Random) -> tuple[str, str, str]:
@@ -142,7 +163,9 @@ def agreement(folder: Path, size: int, seed: int) -> int:
     refused, both, texts = Counter[bool](), 0, 0
     made, real = list(pairs(folder / "math", size, seed)), list(predictions(folder))
     for gold, answer in [*made, *real]:
-        grade = grader.grade(completion=answer if r"\boxed" in answer else rf"\boxed{{{answer}}}", gold=gold)
+        grade = grader.grade(
+            completion=answer if r"\boxed" in answer else rf"\boxed{{{answer}}}", gold=gold
+        )
         hows[grade.how] += 1
         if grade.answer is None or grade.how in ("math-verify", "timeout"):
             continue
@@ -159,12 +182,16 @@ def agreement(folder: Path, size: int, seed: int) -> int:
             examples.setdefault(rule, f"gold {gold!r}, answer {grade.answer!r}: {ours}")
             if not rule:
                 unruled.append(f"  gold {gold!r}, answer {grade.answer!r}: {ours}")
-    print(f"\n{len(made)} made pairs, {len(real)} real predictions, {time.process_time() - began:.0f} s")
+    print(
+        f"\n{len(made)} made pairs, {len(real)} real predictions, {time.process_time() - began:.0f} s"
+    )
     print("decided by: " + ", ".join(f"{how} {count}" for how, count in hows.most_common()))
     print(
         f"our fast paths and math-verify both answer: {both}; {texts} more where math-verify reads no value on a side"
     )
-    print(f"refused by us without a comparison: {refused.total()}, of which math-verify pays {refused[True]}")
+    print(
+        f"refused by us without a comparison: {refused.total()}, of which math-verify pays {refused[True]}"
+    )
     for rule, count in rules.most_common():
         print(f"{count:6} differ: {rule or 'WITHOUT A RULE'}\n{'':8}such as {examples[rule]:.160}")
     print("\n".join(unruled) or "0 differ without a rule")
@@ -190,7 +217,9 @@ def pairs(folder: Path, size: int, seed: int) -> Iterator[Pair]:
 def predictions(folder: Path) -> Iterator[Pair]:
     """Yield every real prediction with its gold, and without one those of a box with themselves and the one before."""
     before = "7919"
-    for path in sorted((folder / "answer_equiv").glob("*.jsonl")) + sorted((folder / "tool_calls").glob("*.jsonl")):
+    for path in sorted((folder / "answer_equiv").glob("*.jsonl")) + sorted(
+        (folder / "tool_calls").glob("*.jsonl")
+    ):
         for line in path.read_text("utf-8").splitlines():
             row = json.loads(line)
             for name in ("pred", "model_pred", "response"):
@@ -229,14 +258,22 @@ def _either_has(pattern: str) -> Callable[[str, str], bool]:
 
 def _near(gold: str, answer: str) -> bool:
     right, given = number(clean(gold)), number(clean(answer))
-    return right is not None and given is not None and right != given and abs(right - given) < 10**-6
+    return (
+        right is not None and given is not None and right != given and abs(right - given) < 10**-6
+    )
 
 
 RULES: dict[str, Callable[[str, str], bool]] = {
-    "percent: a sign on one side stands for the number in front of it or for its hundredth": _one_has(r"%|percent"),
+    "percent: a sign on one side stands for the number in front of it or for its hundredth": _one_has(
+        r"%|percent"
+    ),
     "precision: numbers are compared exactly; math-verify rounds to 6 decimals": _near,
-    "thousands: a comma before each three digits parts no values": _either_has(r"\d,(?:\\!)?\d{3}(?!\d)"),
-    "powers of ten: 1.5e3 is 1500; math-verify takes the e for a letter": _either_has(r"\d[eE][+-]?\d"),
+    "thousands: a comma before each three digits parts no values": _either_has(
+        r"\d,(?:\\!)?\d{3}(?!\d)"
+    ),
+    "powers of ten: 1.5e3 is 1500; math-verify takes the e for a letter": _either_has(
+        r"\d[eE][+-]?\d"
+    ),
     "bases: 12_5 is the number 12 in base 5, the same as (12)_{5} and no product": _either_has(
         r"[0-9A-Z]\)?_\{?\d+\}?"
     ),

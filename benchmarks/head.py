@@ -40,9 +40,18 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SHAPES = {
     f"{name} {vocabulary // 1000}k x {tokens}": (vocabulary, tokens, name)
     for name in DTYPES
-    for vocabulary, tokens in [(32_000, 512), (32_000, 2048), (32_000, 8192), (151_936, 512), (151_936, 2048)]
+    for vocabulary, tokens in [
+        (32_000, 512),
+        (32_000, 2048),
+        (32_000, 8192),
+        (151_936, 512),
+        (151_936, 2048),
+    ]
 }
-GOALS = {False: (1.5, 0.85), True: (1.1, 0.6)}  # times TRL's speed, share of the floor's; by gradient through entropy
+GOALS = {
+    False: (1.5, 0.85),
+    True: (1.1, 0.6),
+}  # times TRL's speed, share of the floor's; by gradient through entropy
 GOAL_MEMORY = 0.5  # of TRL's peak
 EXACT = 2e-6  # relative above 1
 
@@ -57,7 +66,9 @@ class Given:
     weight: Tensor  # of each token's terms in the loss
 
 
-Way = Callable[[Given, bool], tuple[Tensor, Tensor] | None]  # whether entropy has gradient -> logp, entropy
+Way = Callable[
+    [Given, bool], tuple[Tensor, Tensor] | None
+]  # whether entropy has gradient -> logp, entropy
 
 
 def naive(given: Given, both: bool) -> tuple[Tensor, Tensor]:
@@ -74,7 +85,15 @@ def trl(given: Given, both: bool) -> tuple[Tensor, Tensor]:
 
     chunk = utils._CHUNKED_LOGPROB_CHUNK_SIZE
     found = ChunkedLogProbFunction.apply(
-        given.hidden, given.linear.weight, None, given.token, 1.0, chunk, None, 1.0, ("log_probs", "entropy")
+        given.hidden,
+        given.linear.weight,
+        None,
+        given.token,
+        1.0,
+        chunk,
+        None,
+        1.0,
+        ("log_probs", "entropy"),
     )
     return found[0], found[1]
 
@@ -82,7 +101,9 @@ def trl(given: Given, both: bool) -> tuple[Tensor, Tensor]:
 def ours(given: Given, both: bool) -> tuple[Tensor, Tensor]:
     """Call the learner's own."""
     rows, size = len(given.token), given.linear.out_features
-    return token_stats(given.hidden, given.linear, given.token, torch.ones(rows), size, entropy_grad=both)[:2]
+    return token_stats(
+        given.hidden, given.linear, given.token, torch.ones(rows), size, entropy_grad=both
+    )[:2]
 
 
 def floor(given: Given, both: bool) -> None:
@@ -117,7 +138,11 @@ def given_for(shape: str, width: int) -> Given:
     rng = torch.Generator().manual_seed(0)
     linear = nn.Linear(8, 1, bias=False).requires_grad_(False)
     weight = torch.randn(vocabulary, width, generator=rng).mul_(2 / width**0.5).to(DTYPES[dtype])
-    linear.weight, linear.in_features, linear.out_features = nn.Parameter(weight, False), width, vocabulary
+    linear.weight, linear.in_features, linear.out_features = (
+        nn.Parameter(weight, False),
+        width,
+        vocabulary,
+    )
     hidden = torch.randn(tokens, width, generator=rng).to(DTYPES[dtype])
     token = torch.randint(vocabulary, (tokens,), generator=rng)
     for place in range(0, tokens, 64):
@@ -135,7 +160,10 @@ def errors(given: Given, found: tuple[Tensor, ...], both: bool, rows: int = 32) 
         loss = loss + (true[1] * given.weight.flip(0)[:rows]).sum()
     (grad,) = torch.autograd.grad(loss, hidden)
     exact = [other.detach() for other in true]
-    apart = [float(((one[:rows] - other).abs() / other.abs().clamp(min=1)).max()) for one, other in zip(found, exact)]
+    apart = [
+        float(((one[:rows] - other).abs() / other.abs().clamp(min=1)).max())
+        for one, other in zip(found, exact)
+    ]
     return [*apart, float((found[2][:rows].double() - grad).norm() / grad.norm())]
 
 
@@ -157,7 +185,9 @@ def seconds(given: Given, both: bool, rounds: int, ways: list[str]) -> dict[str,
 def peak(shape: str, way: str, both: bool, width: int) -> float:
     """Return the most memory of a step above that before it, in MiB; the process must not have made one before."""
     given = given_for(shape, width)
-    few = Given(given.hidden.detach()[:2].requires_grad_(), given.linear, given.token[:2], given.weight[:2])
+    few = Given(
+        given.hidden.detach()[:2].requires_grad_(), given.linear, given.token[:2], given.weight[:2]
+    )
     step(few, way, both)  # loads what it needs
     Path("/proc/self/clear_refs").write_text("5")  # the kernel's high-water mark begins anew
     before = _status("VmRSS")
@@ -166,7 +196,9 @@ def peak(shape: str, way: str, both: bool, width: int) -> float:
 
 
 def _status(name: str) -> float:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    line = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -204,7 +236,10 @@ def parts(given: Given, rounds: int) -> dict[str, float]:
 
 def compare(shape: str, both: bool, options: argparse.Namespace) -> int:
     """Print a line a way and one a goal; return how many goals are missed."""
-    given, ways = given_for(shape, options.width), [way for way in WAYS if way != "TRL" or find_spec("trl")]
+    given, ways = (
+        given_for(shape, options.width),
+        [way for way in WAYS if way != "TRL" or find_spec("trl")],
+    )
     if SHAPES[shape][0] * SHAPES[shape][1] > 1 << 27:
         ways.remove("naive")  # its logits alone take gigabytes
     checked = [step(given, way, both) for way in ways]
@@ -212,13 +247,26 @@ def compare(shape: str, both: bool, options: argparse.Namespace) -> int:
     print(f"\n{shape}, gradient through {'both' if both else 'logp'}")
     peaks = {}
     for way, found in zip(ways, checked, strict=True):
-        command = [sys.executable, __file__, "--width", f"{options.width}", "--peak", shape, way, f"{int(both)}"]
-        peaks[way] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        command = [
+            sys.executable,
+            __file__,
+            "--width",
+            f"{options.width}",
+            "--peak",
+            shape,
+            way,
+            f"{int(both)}",
+        ]
+        peaks[way] = float(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        )
         speed = f"{took[way]:8.3f} s CPU   {took['floor'] / took[way]:5.2f} of the floor   peak {peaks[way]:7.1f} MiB"
         off = (
             ""
             if found is None
-            else "   off by {:.0e} logp, {:.0e} entropy, {:.0e} grad".format(*errors(given, found, both))
+            else "   off by {:.0e} logp, {:.0e} entropy, {:.0e} grad".format(
+                *errors(given, found, both)
+            )
         )
         print(f"      {way:6} {speed}{off}", flush=True)
     goals = {"of the floor": (took["floor"] / took["ours"], GOALS[both][1], True)}
@@ -232,15 +280,22 @@ def compare(shape: str, both: bool, options: argparse.Namespace) -> int:
     for name, (figure, goal, above) in goals.items():
         good = figure >= goal if above else figure <= goal
         missed += not good
-        print(f"{'ok' if good else 'SHORT':5} {figure:8.2g} {name} ({'>=' if above else '<='} {goal:g})", flush=True)
+        print(
+            f"{'ok' if good else 'SHORT':5} {figure:8.2g} {name} ({'>=' if above else '<='} {goal:g})",
+            flush=True,
+        )
     return missed
 
 
 def main() -> int:
     """Measure everything; return 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3, help="timed steps of each way")
-    parser.add_argument("--only", default="", help="shapes with this in their name, such as 'float32 32k'")
+    parser.add_argument(
+        "--only", default="", help="shapes with this in their name, such as 'float32 32k'"
+    )
     parser.add_argument("--width", type=int, default=896, help="of hidden states")
     parser.add_argument("--quick", action="store_true", help="one round, the smallest shapes")
     parser.add_argument("--peak", nargs=3, metavar=("SHAPE", "WAY", "BOTH"), help=argparse.SUPPRESS)
@@ -253,7 +308,9 @@ def main() -> int:
         print(peak(shape, way, both == "1", options.width))
         return 0
     peer = f"TRL {version('trl')}" if find_spec("trl") else "TRL is not installed and left out"
-    print(f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}, {peer}")
+    print(
+        f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}, {peer}"
+    )
     missed = 0
     shapes = [shape for shape in SHAPES if options.only in shape]
     if not shapes:
@@ -261,7 +318,11 @@ def main() -> int:
     for shape in shapes:
         missed += sum(compare(shape, both, options) for both in GOALS)
         found = parts(given_for(shape, options.width), options.rounds)
-        print("      a logit, ns: " + ", ".join(f"{name} {value:.2f}" for name, value in found.items()), flush=True)
+        print(
+            "      a logit, ns: "
+            + ", ".join(f"{name} {value:.2f}" for name, value in found.items()),
+            flush=True,
+        )
     return 1 if missed else 0
 
 

@@ -89,20 +89,28 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     here = Path(__file__).resolve().parent.parent
-    parser.add_argument("--data", type=Path, default=here.parent / "shared" / "data" / "household", help="the games")
+    parser.add_argument(
+        "--data", type=Path, default=here.parent / "shared" / "data" / "household", help="the games"
+    )
     parser.add_argument("--real", type=Path, help="a Python that has alfworld and textworld[pddl]")
     parser.add_argument("--real-games", type=int, default=3, help="games that both engines play")
     parser.add_argument("--real-steps", type=int, default=20, help="commands in each")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each measurement")
-    parser.add_argument("--quick", action="store_true", help="three rounds, one real game of five commands")
+    parser.add_argument(
+        "--quick", action="store_true", help="three rounds, one real game of five commands"
+    )
     parser.add_argument("--seed", type=int, default=0, help="draws games and actions")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.real_games, options.real_steps = 3, 1, 5
     if not any(options.data.glob("games_*.jsonl*")):
-        parser.error(f"{options.data} has no games_*.jsonl; name the folder of the games: --data FOLDER")
+        parser.error(
+            f"{options.data} has no games_*.jsonl; name the folder of the games: --data FOLDER"
+        )
     return options
 
 
@@ -112,7 +120,9 @@ def opening(data: Path, report: Report) -> None:
         for what in ("no index yet", "index on disk"):
             run = [sys.executable, "-c", OPENING, str(data)]
             env = {**os.environ, "XDG_CACHE_HOME": folder}
-            seconds, games = subprocess.run(run, capture_output=True, text=True, check=True, env=env).stdout.split()
+            seconds, games = subprocess.run(
+                run, capture_output=True, text=True, check=True, env=env
+            ).stdout.split()
             report.line(f"open {games} games, {what}", f"{1e3 * float(seconds):.0f} ms")
 
 
@@ -133,15 +143,21 @@ def memory(catalogue: Catalogue, report: Report) -> list[ALFWorldEnv]:
 
 def _resident() -> float:
     """Return the most memory that this process has had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 / 1e3 if sys.platform == "darwin" else 1e3)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        2**20 / 1e3 if sys.platform == "darwin" else 1e3
+    )
 
 
 # --- beside the real engine
 
 
-def real(catalogue: Catalogue, options: argparse.Namespace) -> tuple[tuple[float, float] | None, list[Script]]:
+def real(
+    catalogue: Catalogue, options: argparse.Namespace
+) -> tuple[tuple[float, float] | None, list[Script]]:
     """Return the real engine's seconds a step and a reset, None without one, and the scripts that it played."""
-    drawn = random.Random(f"benchmark {options.seed}").sample(range(len(catalogue)), max(options.real_games, 1))
+    drawn = random.Random(f"benchmark {options.seed}").sample(
+        range(len(catalogue)), max(options.real_games, 1)
+    )
     python = interpreter(options.real)
     if python is None:
         return None, list(scripts_of(catalogue, drawn, options.real_steps, options.seed))
@@ -149,11 +165,15 @@ def real(catalogue: Catalogue, options: argparse.Namespace) -> tuple[tuple[float
     resets = [episode["seconds"][0] for episode in episodes]
     steps = sum(len(episode["steps"]) for episode in episodes)
     a_step = sum(episode["seconds"][1] for episode in episodes) / steps
-    played = [Script(i, tuple(done["action"] for done in one["steps"])) for i, one in zip(drawn, episodes)]
+    played = [
+        Script(i, tuple(done["action"] for done in one["steps"])) for i, one in zip(drawn, episodes)
+    ]
     return (a_step, median(resets)), played
 
 
-def scripts_of(catalogue: Catalogue, games: Sequence[int], steps: int, seed: int) -> Iterator[Script]:
+def scripts_of(
+    catalogue: Catalogue, games: Sequence[int], steps: int, seed: int
+) -> Iterator[Script]:
     """Yield random scripts of admissible commands that do not end."""
     drawn = random.Random(f"scripts {seed}")
     for i in games:
@@ -188,14 +208,27 @@ def speed(
     warm = [timed(begin(envs[0]), 300) for _ in range(rounds)]
     times = a_step / min(played)
     figure = f"{1 / min(played):,.0f} steps/s (median {1 / median(played):,.0f}), {times:,.0f}x"
-    report.line("env.step() and env.admissible_commands()", figure, times >= FASTER_STEP, f">= {FASTER_STEP}x")
+    report.line(
+        "env.step() and env.admissible_commands()",
+        figure,
+        times >= FASTER_STEP,
+        f">= {FASTER_STEP}x",
+    )
     times = a_step / min(bare)
     figure = f"{1 / min(bare):,.0f} steps/s (median {1 / median(bare):,.0f}), {times:,.0f}x"
-    report.line("step(), won() and commands() of the world", figure, times >= FASTER_STEP, f">= {FASTER_STEP}x")
+    report.line(
+        "step(), won() and commands() of the world",
+        figure,
+        times >= FASTER_STEP,
+        f">= {FASTER_STEP}x",
+    )
     times = a_reset / min(warm)
     figure = f"{1e6 * min(warm):.0f} us (median {1e6 * median(warm):.0f}), {times:,.0f}x"
     report.line("warm reset", figure, times >= FASTER_RESET, f">= {FASTER_RESET}x")
-    report.line("cold reset: read and parse the game", f"{1e3 * median(cold):.1f} ms, {a_reset / median(cold):,.0f}x")
+    report.line(
+        "cold reset: read and parse the game",
+        f"{1e3 * median(cold):.1f} ms, {a_reset / median(cold):,.0f}x",
+    )
 
 
 def a_step_of(envs: Sequence[ALFWorldEnv], scripts: Sequence[Script], repeats: int) -> float:
@@ -237,7 +270,9 @@ def forks(env: ALFWorldEnv, rounds: int, report: Report) -> None:
     """Print what copies cost: of a state, and of an environment early and late in its episode."""
     state = [timed(lambda: copy.copy(env.state), 2000) for _ in range(rounds)]
     figure = f"{1e6 * min(state):.2f} us (median {1e6 * median(state):.2f})"
-    report.line("fork of a state (copy.copy; it is a value)", figure, min(state) <= FORK_STATE, "<= 10 us")
+    report.line(
+        "fork of a state (copy.copy; it is a value)", figure, min(state) <= FORK_STATE, "<= 10 us"
+    )
     for turns in (1, 40):
         env.reset(options={"task": 0})
         for _ in range(turns):
@@ -249,7 +284,9 @@ def forks(env: ALFWorldEnv, rounds: int, report: Report) -> None:
 
 def crowds(catalogue: Catalogue, rounds: int, seed: int, report: Report) -> None:
     """Print the throughput of many environments that are stepped in turn, each in another game."""
-    drawn = random.Random(f"crowds {seed}").sample(range(len(catalogue)), min(max(CROWDS), len(catalogue)))
+    drawn = random.Random(f"crowds {seed}").sample(
+        range(len(catalogue)), min(max(CROWDS), len(catalogue))
+    )
     envs = [catalogue.env([i]) for i in drawn]
     scripts = list(scripts_of(catalogue, drawn, TURNS, seed))
     rates = dict.fromkeys(CROWDS, 0.0)
@@ -257,15 +294,21 @@ def crowds(catalogue: Catalogue, rounds: int, seed: int, report: Report) -> None
         for size in CROWDS:
             rates[size] = max(rates[size], throughput(envs, scripts, size))
     for size, rate in rates.items():
-        report.line(f"{size} environments, stepped in turn", f"{rate:,.0f} steps/s with admissible commands")
+        report.line(
+            f"{size} environments, stepped in turn", f"{rate:,.0f} steps/s with admissible commands"
+        )
     slowest = min(rates.values()) / max(rates.values())
-    report.line("the slowest of these to the fastest", f"{slowest:.2f}", slowest >= FLAT, f">= {FLAT}")
+    report.line(
+        "the slowest of these to the fastest", f"{slowest:.2f}", slowest >= FLAT, f">= {FLAT}"
+    )
 
 
 def throughput(envs: Sequence[ALFWorldEnv], scripts: Sequence[Script], size: int) -> float:
     """Return the steps per second of environments that are stepped in turn, `size` of them at a time."""
     seconds = 0.0
-    for start in range(0, len(envs), size):  # whatever the size, all are stepped: games differ in what a step takes
+    for start in range(
+        0, len(envs), size
+    ):  # whatever the size, all are stepped: games differ in what a step takes
         pairs = list(zip(envs[start : start + size], scripts[start : start + size], strict=True))
         for env, _ in pairs:
             env.reset(options={"task": 0})

@@ -23,8 +23,12 @@ FOLDER = "compared"  # in one of its own: what a run writes down of its place is
 
 def main() -> int:
     """Compare, kill, and print a line each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--comparisons", type=int, default=20, help="in how many a worker is killed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--comparisons", type=int, default=20, help="in how many a worker is killed"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the instants")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
@@ -52,7 +56,11 @@ def is_unharmed(expected: dict[str, Any], rng: random.Random, number: int) -> bo
     names = sorted(expected.keys() | found.keys())
     differ = [name for name in names if found.get(name) != expected.get(name)]
     good = status == 0 and not differ
-    outcome = "the same files" if good else f"status {status}, differs in {', '.join(differ) or 'nothing'}"
+    outcome = (
+        "the same files"
+        if good
+        else f"status {status}, differs in {', '.join(differ) or 'nothing'}"
+    )
     print(f"{number + 1:2}. killed {killed}: {outcome}", flush=True)
     return good
 

@@ -45,7 +45,9 @@ MIX = {"good": 0.38, "guess": 0.30, "slip": 0.16, "misread": 0.16}
 _OPERATOR = re.compile(r"\*\*|//|[+*%]|(?<=[\d)])-")
 _NUMBER = re.compile(r"\d+")
 _TOOLS = [{"type": "function", "function": {"name": "python"}}]
-OPTIONS = WarmupOptions(120_000, 1875, 64, 2e-3, size="small", vocabulary=640, context=4096, threads=2)
+OPTIONS = WarmupOptions(
+    120_000, 1875, 64, 2e-3, size="small", vocabulary=640, context=4096, threads=2
+)
 
 
 def make(out: Path, options: WarmupOptions = OPTIONS) -> None:
@@ -58,7 +60,9 @@ def make(out: Path, options: WarmupOptions = OPTIONS) -> None:
     write_tokenizer(tokenizer, out, options.context)
     chat = Chat(tokenizer, Template(TEMPLATE))
     model = new_model(chat, options.size, options.context, options.seed)
-    examples = [encode(chat, one) for one in demos(tasks, form, options.episodes, seed=options.seed)]
+    examples = [
+        encode(chat, one) for one in demos(tasks, form, options.episodes, seed=options.seed)
+    ]
     trainer = Trainer(model, options)
     for loss in trainer.learn(examples):
         if trainer.step % 50 == 1:

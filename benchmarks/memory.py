@@ -44,13 +44,17 @@ def save_model(folder: Path, shape: str) -> None:
     for pattern in ("tokenizer*.json", "*.jinja"):
         for path in TINY.glob(pattern):
             shutil.copy(path, folder)
-    config = AutoConfig.for_model(**SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=8192)
+    config = AutoConfig.for_model(
+        **SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=8192
+    )
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
 
 
 def resident(name: str) -> int:
     """Return VmRSS, or VmHWM: its largest value so far."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    line = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)
+    )
     return int(line.split()[1]) << 10
 
 
@@ -61,17 +65,26 @@ def measure(shape: str, checkpointing: bool) -> None:
     from turngym.training.config import TrainConfig
     from turngym.training.dry_run import Lengths, dry_run, predicted
 
-    for module in ("torch", "transformers.models.llama.modeling_llama", "transformers.models.qwen2.modeling_qwen2"):
+    for module in (
+        "torch",
+        "transformers.models.llama.modeling_llama",
+        "transformers.models.qwen2.modeling_qwen2",
+    ):
         importlib.import_module(module)
     importlib.import_module("peft.tuners.lora")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
         folder.mkdir()
-        writer = get_context("fork").Process(target=save_model, args=(folder, shape))  # whose memory is gone with it
+        writer = get_context("fork").Process(
+            target=save_model, args=(folder, shape)
+        )  # whose memory is gone with it
         writer.start()
         writer.join()
         config = TrainConfig(
-            env="turngym/Math-v0", method="grpo,entropy-bonus", policy=str(folder), out=str(Path(name) / "run")
+            env="turngym/Math-v0",
+            method="grpo,entropy-bonus",
+            policy=str(folder),
+            out=str(Path(name) / "run"),
         )
         config = config.changed(
             steps=2,
@@ -83,7 +96,9 @@ def measure(shape: str, checkpointing: bool) -> None:
             lr=1e-4,
             checkpointing=checkpointing,
         )
-        longest = next(line.about for line in dry_run(config, "", ()).lines if line.what == "prompts")
+        longest = next(
+            line.about for line in dry_run(config, "", ()).lines if line.what == "prompts"
+        )
         lengths = Lengths([int(longest.split(" to ")[1].split()[0])], 64, 1, 8192)
         takes, tokens, _ = predicted(config, read_config(folder), parameters(folder), lengths)
         before = resident("VmRSS")
@@ -100,9 +115,13 @@ def measure(shape: str, checkpointing: bool) -> None:
 
 def main() -> int:
     """Measure each shape in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("shapes", nargs="*", default=[*SHAPES], help=f"of {', '.join(SHAPES)}")
-    parser.add_argument("--checkpointing", action="store_true", help="compute layers again in the backward pass")
+    parser.add_argument(
+        "--checkpointing", action="store_true", help="compute layers again in the backward pass"
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:

@@ -27,17 +27,27 @@ def seconds() -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--least", type=float, default=0.0, help="print only those that take so many CPU seconds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--least", type=float, default=0.0, help="print only those that take so many CPU seconds"
+    )
     least, most = parser.parse_args().least, 0.0
     for line in MISTAKES:
         with tempfile.TemporaryDirectory() as folder:
             write_files(Path(folder))
             before, begun = set(Path(folder).iterdir()), seconds()
             command = [sys.executable, "-m", "turngym", *shlex.split(line)]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL
+            )
             took = seconds() - begun
-            left = [path.name for path in set(Path(folder).iterdir()) - before if path.name != "__pycache__"]
+            left = [
+                path.name
+                for path in set(Path(folder).iterdir()) - before
+                if path.name != "__pycache__"
+            ]
         most = max(most, took)
         if took >= least:
             print(f"{took:5.2f} s  left {left}  turngym {line}\n         {done.stderr.strip()}")

@@ -44,7 +44,9 @@ class Spent:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--method", default="epo", help="the method that is compared with grpo")
     parser.add_argument("--steps", type=int, nargs="+", default=[12, 64], help="of the runs")
     parser.add_argument("--rounds", type=int, default=6, help="pairs of runs")
@@ -61,11 +63,17 @@ def measure(method: str, on: str, steps: int, rounds: int) -> float:
         trial = trial_of(method, on, steps, Path(place))
         for number in range(rounds):
             ways = [True, False] if number % 2 else [False, True]
-            spent = {with_it: made(trial, with_it, Path(place) / f"{number}-{with_it}") for with_it in ways}
+            spent = {
+                with_it: made(trial, with_it, Path(place) / f"{number}-{with_it}")
+                for with_it in ways
+            }
             ratios.append(spent[True].run / spent[False].run)
             shares.append(spent[True].measurement / spent[True].run)
     low, high = interval(ratios)
-    print(f"{method} on {on}, {steps} steps, {rounds} pairs: CPU with / without {median(ratios):.3f} ", end="")
+    print(
+        f"{method} on {on}, {steps} steps, {rounds} pairs: CPU with / without {median(ratios):.3f} ",
+        end="",
+    )
     print(
         f"[{low:.3f}, {high:.3f}]; in the measurement {100 * median(shares):.2f} %, at most {100 * max(shares):.2f} %"
     )
@@ -74,7 +82,11 @@ def measure(method: str, on: str, steps: int, rounds: int) -> float:
 
 def trial_of(method: str, on: str, steps: int, place: Path) -> Trial:
     """Return the run of a method in a comparison with grpo, with what it begins with."""
-    methods, changes, out = ["grpo", method], {"steps": steps, "eval_every": steps}, str(place / "compared")
+    methods, changes, out = (
+        ["grpo", method],
+        {"steps": steps, "eval_every": steps},
+        str(place / "compared"),
+    )
     comparison: Comparison
     if on in diagnosis.CASES:
         comparison = diagnosis.plan_in_world(methods, on, 1, changes, out, False, Final(), "")

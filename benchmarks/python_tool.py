@@ -47,7 +47,10 @@ for line in sys.stdin:
 """
 
 PROGRAMS = {  # name: program, what it prints
-    "sympy": ("import sympy as sp\nx = sp.symbols('x')\nprint(sp.solve(x**2 - 5*x + 6, x))", "[2, 3]"),
+    "sympy": (
+        "import sympy as sp\nx = sp.symbols('x')\nprint(sp.solve(x**2 - 5*x + 6, x))",
+        "[2, 3]",
+    ),
     "numpy": ("import numpy as np\nprint(np.arange(10).sum())", "45"),
     "small": ("print(sum(i * i for i in range(100)))", "328350"),
     "empty": ("pass", ""),  # what a call costs whatever the program does
@@ -62,10 +65,16 @@ LOOP = "while True:\n    try:\n        while True: pass\n    except BaseExceptio
 CHILD = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)', {mark!r}])\n"
 ABUSE = {  # name: program, how it may end
     "endless loop": ("while True: pass", {"timeout"}),
-    "memory bomb, 2 GiB": ("x = bytearray(2**31)\nfor i in range(0, 2**31, 4096): x[i] = 1", {"memory"}),
+    "memory bomb, 2 GiB": (
+        "x = bytearray(2**31)\nfor i in range(0, 2**31, 4096): x[i] = 1",
+        {"memory"},
+    ),
     "child that outlives": (CHILD + "print('spawned')", {"ok", "error"}),
     "child of an endless loop": (CHILD + "while True: pass", {"timeout", "error"}),
-    "output flood, 64 MiB": ("import sys\nfor _ in range(64): sys.stdout.write('a' * 2**20)", {"ok", "output"}),
+    "output flood, 64 MiB": (
+        "import sys\nfor _ in range(64): sys.stdout.write('a' * 2**20)",
+        {"ok", "output"},
+    ),
     "catches everything": (LOOP, {"timeout"}),
     "sys.exit(3)": ("import sys\nprint('a')\nsys.exit(3)", {"error"}),
 }
@@ -74,10 +83,22 @@ LEAKS = {  # name: program of one call, of the next, what that prints where noth
     "library": ("import sympy; sympy.pi = 3", "import sympy; print(sympy.pi)", "pi"),
     "builtins": ("import builtins; builtins.len = lambda x: 7", "print(len('ab'))", "2"),
     "variable": ("x = 5", "print('x' in globals())", "False"),
-    "environment": ("import os; os.environ['LEAK'] = '1'", "import os; print('LEAK' in os.environ)", "False"),
+    "environment": (
+        "import os; os.environ['LEAK'] = '1'",
+        "import os; print('LEAK' in os.environ)",
+        "False",
+    ),
     "file": ("open('leak', 'w').write('1')", "import os; print(os.path.exists('leak'))", "False"),
-    "file in /tmp": ("open('/tmp/{mark}', 'w')", "import os; print(os.path.exists('/tmp/{mark}'))", "False"),
-    "folder": ("import os; os.mkdir('d'); os.chdir('d')", "import os; print(os.getcwd().endswith('/d'))", "False"),
+    "file in /tmp": (
+        "open('/tmp/{mark}', 'w')",
+        "import os; print(os.path.exists('/tmp/{mark}'))",
+        "False",
+    ),
+    "folder": (
+        "import os; os.mkdir('d'); os.chdir('d')",
+        "import os; print(os.getcwd().endswith('/d'))",
+        "False",
+    ),
     "limits": (
         "import sys; sys.setrecursionlimit(99); sys.set_int_max_str_digits(0)",
         "import sys; print(sys.getrecursionlimit(), sys.get_int_max_str_digits())",
@@ -97,14 +118,26 @@ LEAKS = {  # name: program of one call, of the next, what that prints where noth
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=__doc__.split("\n\n")[1])
-    options.add_argument("--rounds", type=int, default=40, help="calls of each program in each way (default 40)")
-    options.add_argument("--calls", type=int, default=16, help=f"calls of subprocess a block, {THREADS} at once")
-    options.add_argument("--level", default=PythonTool().level, help="isolation level of the tool (its default)")
-    options.add_argument(
-        "--beside", type=Path, help="a second checkout, whose calls alone are compared with this one's"
+    options = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], epilog=__doc__.split("\n\n")[1]
     )
-    options.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run (all)")
+    options.add_argument(
+        "--rounds", type=int, default=40, help="calls of each program in each way (default 40)"
+    )
+    options.add_argument(
+        "--calls", type=int, default=16, help=f"calls of subprocess a block, {THREADS} at once"
+    )
+    options.add_argument(
+        "--level", default=PythonTool().level, help="isolation level of the tool (its default)"
+    )
+    options.add_argument(
+        "--beside",
+        type=Path,
+        help="a second checkout, whose calls alone are compared with this one's",
+    )
+    options.add_argument(
+        "--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run (all)"
+    )
     options.add_argument("--quick", action="store_true", help="ten rounds, latency and forks alone")
     asked = options.parse_args()
     if asked.quick:
@@ -127,7 +160,9 @@ def latency(asked: argparse.Namespace) -> Iterator[str]:
         "fresh call": lambda code: say(fresh, code),
         "session": lambda code: say(session, code),
     }
-    seconds: dict[tuple[str, str], list[float]] = {(name, way): [] for name in PROGRAMS for way in ways}
+    seconds: dict[tuple[str, str], list[float]] = {
+        (name, way): [] for name in PROGRAMS for way in ways
+    }
     _, first = clocked(say, fresh, PROGRAMS["small"][0])
     for number in rounds("latency", asked.rounds + 1):
         for name, (code, right) in PROGRAMS.items():
@@ -145,7 +180,9 @@ def latency(asked: argparse.Namespace) -> Iterator[str]:
     for (name, way), values in seconds.items():
         ratio = median(seconds[name, "subprocess"]) / median(values)
         goal = against(ratio, *GOALS[name]) if way == "fresh call" and name in GOALS else ""
-        print(f"{name:8} {way:11} {1e3 * median(values):8.2f} {1e3 * p95(values):8.2f} {ratio:14.1f}  {goal}")
+        print(
+            f"{name:8} {way:11} {1e3 * median(values):8.2f} {1e3 * p95(values):8.2f} {ratio:14.1f}  {goal}"
+        )
     limits({name: median(seconds[name, "fresh call"]) for name in PROGRAMS}, seconds)
 
 
@@ -154,7 +191,9 @@ def limits(calls: dict[str, float], seconds: dict[tuple[str, str], list[float]])
     for name in GOALS:
         own, floor = 1e3 * (calls[name] - calls["empty"]), 1e3 * calls["empty"]
         share = 1e3 * median(seconds[name, "subprocess"]) / GOALS[name][1]
-        print(f"{name}: {floor:.2f} ms for any call + {own:.2f} ms of its own; the wish is {share:.2f} ms")
+        print(
+            f"{name}: {floor:.2f} ms for any call + {own:.2f} ms of its own; the wish is {share:.2f} ms"
+        )
 
 
 def throughput(asked: argparse.Namespace) -> Iterator[str]:
@@ -162,13 +201,17 @@ def throughput(asked: argparse.Namespace) -> Iterator[str]:
     tools = [PythonTool(persistent=False, level=asked.level) for _ in range(THREADS)]
     rates: dict[tuple[str, str], list[float]] = {}
     with ThreadPoolExecutor(THREADS) as threads:
-        list(threads.map(say_all, tools, [[code for code, _ in PROGRAMS.values()]] * THREADS))  # all is warm
+        list(
+            threads.map(say_all, tools, [[code for code, _ in PROGRAMS.values()]] * THREADS)
+        )  # all is warm
         for _ in rounds("throughput", BLOCKS):
             for name in LOAD_GOALS:
                 code, right = PROGRAMS[name]
                 texts, seconds = clocked(list, threads.map(plain, [code] * asked.calls))
                 rates.setdefault((name, "plain"), []).append(asked.calls / seconds)
-                said, seconds = clocked(list, threads.map(say_all, tools, [[code] * asked.calls] * THREADS))
+                said, seconds = clocked(
+                    list, threads.map(say_all, tools, [[code] * asked.calls] * THREADS)
+                )
                 rates.setdefault((name, "tool"), []).append(THREADS * asked.calls / seconds)
                 texts += chain.from_iterable(said)
                 if wrong := sum(text != right for text in texts):
@@ -179,13 +222,18 @@ def throughput(asked: argparse.Namespace) -> Iterator[str]:
     for name, goal in LOAD_GOALS.items():
         base, ours = (median(rates[name, way]) for way in ("plain", "tool"))
         ratio = ours / base
-        print(f"{name:8} subprocess {base:8.1f}   tool {ours:8.1f}   {ratio:6.1f} times  {against(ratio, goal)}")
+        print(
+            f"{name:8} subprocess {base:8.1f}   tool {ours:8.1f}   {ratio:6.1f} times  {against(ratio, goal)}"
+        )
 
 
 def forks(asked: argparse.Namespace) -> Iterator[str]:
     """A twin of a live session, of a small one and of one with sympy and 16 MiB."""
     print("\nfork of a session")
-    for name, code in {"small": "x = 1", "large": "import sympy\nx = 1\nblock = bytes(range(256)) * 2**16"}.items():
+    for name, code in {
+        "small": "x = 1",
+        "large": "import sympy\nx = 1\nblock = bytes(range(256)) * 2**16",
+    }.items():
         tool, seconds = PythonTool(level=asked.level), []
         say(tool, code)
         for number in rounds(f"fork of a {name} session", asked.rounds):
@@ -199,7 +247,9 @@ def forks(asked: argparse.Namespace) -> Iterator[str]:
             yield f"a {name} session saw what its forks did"
         tool.close()
         goal = "meets" if 1e3 * median(seconds) <= FORK_GOAL else "MISSES"
-        print(f"{name:8} p50 {1e3 * median(seconds):6.2f} ms   p95 {1e3 * p95(seconds):6.2f} ms  {goal} {FORK_GOAL} ms")
+        print(
+            f"{name:8} p50 {1e3 * median(seconds):6.2f} ms   p95 {1e3 * p95(seconds):6.2f} ms  {goal} {FORK_GOAL} ms"
+        )
 
 
 def abuse(asked: argparse.Namespace) -> Iterator[str]:
@@ -213,7 +263,9 @@ def abuse(asked: argparse.Namespace) -> Iterator[str]:
         time.sleep(GRACE_LEFT)
         left = survivors(mark)
         after = say(tool, "print(6 * 7)")
-        print(f"{name:26} {result.status:8} {took:5.2f} s  {len(result.text):6} characters  {len(left)} survivors")
+        print(
+            f"{name:26} {result.status:8} {took:5.2f} s  {len(result.text):6} characters  {len(left)} survivors"
+        )
         if result.status not in ends:
             yield f"{name} ended as {result.status}, not as {' or '.join(sorted(ends))}: {result.text!r:.200}"
         if took > LIMIT + GRACE:
@@ -268,18 +320,26 @@ def beside(asked: argparse.Namespace) -> Iterator[str]:
     for process in callers:
         process.communicate()
     print(f"\nthis checkout beside {asked.beside}, {asked.rounds} rounds, calls by turns")
-    print(f"{'program':8} {'way':11} {'p50 ms':>8} {'beside':>8} {'times as fast':>14}  95 % of resampled rounds")
+    print(
+        f"{'program':8} {'way':11} {'p50 ms':>8} {'beside':>8} {'times as fast':>14}  95 % of resampled rounds"
+    )
     for (name, way), pairs in seconds.items():
         low, high = interval(pairs)
         before, now = (1e3 * median(column) for column in zip(*pairs, strict=True))
-        print(f"{name:8} {way:11} {now:8.2f} {before:8.2f} {before / now:14.3f}  {low:.3f} to {high:.3f}  ", end="")
+        print(
+            f"{name:8} {way:11} {now:8.2f} {before:8.2f} {before / now:14.3f}  {low:.3f} to {high:.3f}  ",
+            end="",
+        )
         print(against(before / now, KEEPS) if name in GOALS and way == "fresh call" else "")
 
 
 def caller(python: str, level: str) -> subprocess.Popen[str]:
     """Start a process that calls the tools of a checkout, and says what each call printed and took."""
     return subprocess.Popen(
-        [python, "-P", "-c", CALLER, level], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [python, "-P", "-c", CALLER, level],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 

@@ -67,27 +67,46 @@ RATING = "- clarity:\n- naming:\n- compression:\n- clear:\n- tripped:\n"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the three commands."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     drawing = commands.add_parser("draw", help="write a sheet and its key")
-    drawing.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder to write to")
-    drawing.add_argument("--exclude", type=Path, nargs="+", default=[], metavar="KEY", help="keys of earlier sheets")
-    drawing.add_argument("--count", type=int, default=COUNT, help=f"functions of each half ({COUNT})")
+    drawing.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="folder to write to"
+    )
+    drawing.add_argument(
+        "--exclude", type=Path, nargs="+", default=[], metavar="KEY", help="keys of earlier sheets"
+    )
+    drawing.add_argument(
+        "--count", type=int, default=COUNT, help=f"functions of each half ({COUNT})"
+    )
     scoring = commands.add_parser("score", help="print a table of ratings")
     scoring.add_argument("--key", type=Path, required=True, help="the key of the sheet")
-    scoring.add_argument("--ratings", type=Path, nargs="+", required=True, help="filled sheets, one a reader")
+    scoring.add_argument(
+        "--ratings", type=Path, nargs="+", required=True, help="filled sheets, one a reader"
+    )
     counting = commands.add_parser("counts", help="print how each room is written")
     for command in (drawing, counting):
-        command.add_argument("--rooms", nargs="+", default=list(ROOMS), help="folders, such as training/methods")
+        command.add_argument(
+            "--rooms", nargs="+", default=list(ROOMS), help="folders, such as training/methods"
+        )
         command.add_argument("--commit", default="HEAD", help="of turngym (HEAD)")
         folder = Path(tempfile.gettempdir()) / "turngym-reading-wheels"
-        command.add_argument("--wheels", type=Path, default=folder, help=f"where wheels are kept ({folder})")
+        command.add_argument(
+            "--wheels", type=Path, default=folder, help=f"where wheels are kept ({folder})"
+        )
     args = parser.parse_args(arguments)
     try:
         if args.command == "draw":
             draw(args)
         elif args.command == "score":
-            print(score(json.loads(args.key.read_text("utf-8")), [read_ratings(file) for file in args.ratings]))
+            print(
+                score(
+                    json.loads(args.key.read_text("utf-8")),
+                    [read_ratings(file) for file in args.ratings],
+                )
+            )
         else:
             print(counts(args))
     except ValueError as error:
@@ -102,12 +121,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def draw(args: argparse.Namespace) -> None:
     """Write the sheet and the key. Raises ValueError if a room or a code base has too few functions."""
     commit = full_hash(args.commit)
-    shown_before = {identity for file in args.exclude for identity in identities(json.loads(file.read_text("utf-8")))}
+    shown_before = {
+        identity
+        for file in args.exclude
+        for identity in identities(json.loads(file.read_text("utf-8")))
+    }
     wheels = fetch_wheels(args.wheels)
     others = {package: files_of_wheel(package, wheel) for package, wheel in wheels.items()}
     generator = random.Random(commit)
     functions = [
-        *choose(group_by_room(files_of_commit(commit, args.rooms)), args.count, shown_before, generator),
+        *choose(
+            group_by_room(files_of_commit(commit, args.rooms)), args.count, shown_before, generator
+        ),
         *choose(others, args.count, shown_before, generator),
     ]
     generator.shuffle(functions)
@@ -119,11 +144,16 @@ def draw(args: argparse.Namespace) -> None:
         "functions": key_rows(functions),
     }
     (args.out / "key.json").write_text(json.dumps(key, indent=1) + "\n", "utf-8")
-    print(f"{len(functions)} functions in {args.out / 'sheet.md'}; whose they are in {args.out / 'key.json'}")
+    print(
+        f"{len(functions)} functions in {args.out / 'sheet.md'}; whose they are in {args.out / 'key.json'}"
+    )
 
 
 def choose(
-    rooms: Mapping[str, Sequence[SourceFile]], count: int, shown_before: set[Identity], generator: random.Random
+    rooms: Mapping[str, Sequence[SourceFile]],
+    count: int,
+    shown_before: set[Identity],
+    generator: random.Random,
 ) -> list[Function]:
     """Return functions drawn from rooms in equal parts, a quarter of them from the longest tenth, one a file.
 
@@ -151,7 +181,9 @@ def choose(
         files_drawn = {function.file.path for function in drawn}
         drawn += draw_one_a_file(fresh[1], share - len(drawn), files_drawn, generator)
         if len(drawn) < share:
-            raise ValueError(f"{room} has {len(drawn)} functions that can be drawn, of {share}; name more rooms")
+            raise ValueError(
+                f"{room} has {len(drawn)} functions that can be drawn, of {share}; name more rooms"
+            )
         chosen += drawn
     return chosen
 
@@ -180,7 +212,9 @@ def sheet(functions: Sequence[Function]) -> str:
     """Return the sheet: numbered functions without names of projects, and a place for the ratings of each."""
     sections = [INTRODUCTION.format(count=len(functions))]
     for number, function in enumerate(functions, 1):
-        sections.append(f"## {number}\n\n~~~python\n{without_projects(function.text)}~~~\n\n{RATING}")
+        sections.append(
+            f"## {number}\n\n~~~python\n{without_projects(function.text)}~~~\n\n{RATING}"
+        )
     return "\n".join(sections)
 
 
@@ -225,9 +259,14 @@ _FIELD = re.compile(r"^- (clarity|naming|compression|clear|tripped):[ \t]*(.*)$"
 
 def read_ratings(file: Path) -> list[Rating]:
     """Return the ratings in a filled sheet, with or without its code. Raises ValueError if one is not complete."""
-    text = re.sub(r"^~~~python\n.*?^~~~$", "", file.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^~~~python\n.*?^~~~$", "", file.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     parts = _SECTION.split(text)[1:]
-    return [rating_of(int(number), section, file) for number, section in zip(parts[::2], parts[1::2], strict=True)]
+    return [
+        rating_of(int(number), section, file)
+        for number, section in zip(parts[::2], parts[1::2], strict=True)
+    ]
 
 
 def rating_of(number: int, section: str, file: Path) -> Rating:
@@ -237,7 +276,9 @@ def rating_of(number: int, section: str, file: Path) -> Rating:
     for name in ("clarity", "naming", "compression"):
         value = fields.get(name, "")
         if value not in ("1", "2", "3", "4", "5"):
-            raise ValueError(f"{file.name}, function {number}: {name} is {value!r}; write a number from 1 to 5")
+            raise ValueError(
+                f"{file.name}, function {number}: {name} is {value!r}; write a number from 1 to 5"
+            )
         scores[name] = float(value)
     clear = fields.get("clear", "").lower()
     if clear not in ("yes", "no"):
@@ -255,7 +296,10 @@ def score(key: Mapping[str, Any], readers: Sequence[Sequence[Rating]]) -> str:
         ours = row["origin"] == "turngym"
         groups["turngym" if ours else "others"].append(rating)
         groups.setdefault(f"turngym {row['room']}" if ours else row["origin"], []).append(rating)
-    lines = ["| | ratings | clarity | naming | compression (3 is right) | fully clear |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| | ratings | clarity | naming | compression (3 is right) | fully clear |",
+        "|---|---|---|---|---|---|",
+    ]
     for name in [*("turngym", "others"), *sorted(groups.keys() - {"turngym", "others"})]:
         if groups[name]:
             lines.append(score_line(name, groups[name]))
@@ -282,7 +326,9 @@ def score_line(name: str, ratings: Sequence[Rating]) -> str:
     return f"| {name} | {len(ratings)} | {cells} | {clear} of {len(ratings)} |"
 
 
-def low_lines(rows: Mapping[int, Mapping[str, Any]], readers: Sequence[Sequence[Rating]]) -> Iterator[str]:
+def low_lines(
+    rows: Mapping[int, Mapping[str, Any]], readers: Sequence[Sequence[Rating]]
+) -> Iterator[str]:
     """Yield turngym's functions whose clarity or naming every reader rated below 3, with what tripped them."""
     yield "Below 3 in clarity or naming for every reader:"
     for number, row in rows.items():

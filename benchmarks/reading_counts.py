@@ -33,10 +33,39 @@ VAGUE = frozenset(
 )
 GLUE = frozenset(("what", "fix", "why"))  # variables that hold pieces of a message
 IRREGULAR = (
-    *("begun", "built", "chosen", "done", "drawn", "found", "given", "gone", "grown", "held", "kept", "known", "lost"),
-    *("made", "met", "paid", "seen", "sent", "shown", "taken", "thrown", "told", "won", "worn", "written"),
+    *(
+        "begun",
+        "built",
+        "chosen",
+        "done",
+        "drawn",
+        "found",
+        "given",
+        "gone",
+        "grown",
+        "held",
+        "kept",
+        "known",
+        "lost",
+    ),
+    *(
+        "made",
+        "met",
+        "paid",
+        "seen",
+        "sent",
+        "shown",
+        "taken",
+        "thrown",
+        "told",
+        "won",
+        "worn",
+        "written",
+    ),
 )
-NOT_PARTICIPLES = frozenset(("embed", "exceed", "feed", "hundred", "indeed", "need", "proceed", "seed", "speed"))
+NOT_PARTICIPLES = frozenset(
+    ("embed", "exceed", "feed", "hundred", "indeed", "need", "proceed", "seed", "speed")
+)
 _NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -79,7 +108,9 @@ class Counts:
             for name in names_bound(node):
                 self.bindings += 1
                 self.habits["vague names"] += name in VAGUE
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_special(node.name):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_special(
+                node.name
+            ):
                 self.functions += 1
                 self.habits["one-word functions"] += is_one_word(node.name)
                 self.habits["participles"] += is_participle(node.name)
@@ -88,7 +119,10 @@ class Counts:
         """Yield the title and the value of each count, as they are printed."""
         tokens = sorted(self.tokens)
         mean = sum(tokens) / max(len(tokens), 1)
-        yield "tokens a code line, mean / p90", f"{mean:.1f} / {tokens[int(0.9 * (len(tokens) - 1))] if tokens else 0}"
+        yield (
+            "tokens a code line, mean / p90",
+            f"{mean:.1f} / {tokens[int(0.9 * (len(tokens) - 1))] if tokens else 0}",
+        )
         per_thousand = (
             (f"lines over {WIDE} columns", "wide lines"),
             ("walruses", "walruses"),
@@ -100,8 +134,14 @@ class Counts:
         )
         for title, habit in per_thousand:
             yield title, f"{1000 * self.habits[habit] / max(self.lines, 1):.1f}"
-        yield "vague names, % of bindings", f"{100 * self.habits['vague names'] / max(self.bindings, 1):.1f}"
-        for title, habit in (("one-word functions, %", "one-word functions"), ("participles, %", "participles")):
+        yield (
+            "vague names, % of bindings",
+            f"{100 * self.habits['vague names'] / max(self.bindings, 1):.1f}",
+        )
+        for title, habit in (
+            ("one-word functions, %", "one-word functions"),
+            ("participles, %", "participles"),
+        ):
             yield title, f"{100 * self.habits[habit] / max(self.functions, 1):.1f}"
         yield "non-blank lines", f"{self.lines:,}"
 
@@ -110,7 +150,10 @@ def docstring_lines(tree: ast.Module) -> set[int]:
     """Return the numbers of the lines on which docstrings begin."""
     lines = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+        ):
             first = node.body[0]
             if (
                 isinstance(first, ast.Expr)
@@ -140,11 +183,15 @@ def habits_of(node: ast.AST) -> Iterator[str]:
         if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
             yield "tuple assignments"
     elif isinstance(node, ast.JoinedStr):
-        if any(isinstance(part, ast.FormattedValue) and is_glue(part.value) for part in node.values):
+        if any(
+            isinstance(part, ast.FormattedValue) and is_glue(part.value) for part in node.values
+        ):
             yield "glued messages"
     elif isinstance(node, COMPREHENSIONS):
         yield "comprehensions"
-        inner = any(isinstance(child, COMPREHENSIONS) for child in ast.walk(node) if child is not node)
+        inner = any(
+            isinstance(child, COMPREHENSIONS) for child in ast.walk(node) if child is not node
+        )
         if inner or len(node.generators) > 1:
             yield "nested comprehensions"
 

@@ -26,7 +26,9 @@ CODE_BASES = {  # by the package that brings them: the folder of their code
     "rlax": "rlax",
 }
 FEWEST_STATEMENTS = 6
-_TESTS = re.compile(r"(?:^|/)(?:tests?|testing|_vendor)/|(?:^|/)(?:test_[^/]*|[^/]*_test|conftest)\.py$")
+_TESTS = re.compile(
+    r"(?:^|/)(?:tests?|testing|_vendor)/|(?:^|/)(?:test_[^/]*|[^/]*_test|conftest)\.py$"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ def files_of_commit(commit: str, rooms: Sequence[str]) -> list[SourceFile]:
 
     Raises ValueError if there is no such commit, or a folder holds no Python file.
     """
-    archive = subprocess.run(["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True)
+    archive = subprocess.run(
+        ["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True
+    )
     if archive.returncode:
         raise ValueError(f"commit {commit!r} cannot be read: {archive.stderr.decode().strip()}")
     files = []
@@ -82,10 +86,14 @@ def files_of_commit(commit: str, rooms: Sequence[str]) -> list[SourceFile]:
             room = room_of(member.name, rooms)
             content = tar.extractfile(member) if room and member.name.endswith(".py") else None
             if room and content is not None:
-                files.append(SourceFile("turngym", room, member.name, content.read().decode("utf-8")))
+                files.append(
+                    SourceFile("turngym", room, member.name, content.read().decode("utf-8"))
+                )
     for room in rooms:
         if room not in {file.room for file in files}:
-            raise ValueError(f"the folder {room!r} holds no Python file at {commit}; name folders such as {ROOMS[0]}")
+            raise ValueError(
+                f"the folder {room!r} holds no Python file at {commit}; name folders such as {ROOMS[0]}"
+            )
     return files
 
 
@@ -97,7 +105,9 @@ def room_of(path: str, rooms: Sequence[str]) -> str | None:
 
 def full_hash(commit: str) -> str:
     """Return the whole hash of a commit. Raises ValueError if there is none."""
-    done = subprocess.run(["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True)
+    done = subprocess.run(
+        ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True
+    )
     if done.returncode:
         raise ValueError(f"there is no commit {commit!r}; name a hash, or HEAD")
     return done.stdout.decode().strip()
@@ -109,7 +119,16 @@ def fetch_wheels(folder: Path, packages: Sequence[str] = tuple(CODE_BASES)) -> d
     wheels = {}
     for package in packages:
         if find_wheel(folder, package) is None:
-            command = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+            command = [
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--only-binary=:all:",
+                "--dest",
+                str(folder),
+            ]
             subprocess.run([sys.executable, *command, package], capture_output=True)
         wheel = find_wheel(folder, package)
         if wheel is None:
@@ -129,7 +148,9 @@ def files_of_wheel(package: str, wheel: Path) -> list[SourceFile]:
     files = []
     with zipfile.ZipFile(wheel) as archive:
         for path in sorted(archive.namelist()):
-            inside = PurePosixPath(path).parts[0] == CODE_BASES.get(package, package.replace("-", "_"))
+            inside = PurePosixPath(path).parts[0] == CODE_BASES.get(
+                package, package.replace("-", "_")
+            )
             if inside and path.endswith(".py") and not _TESTS.search(path):
                 files.append(SourceFile(package, package, path, archive.read(path).decode("utf-8")))
     return files
@@ -140,7 +161,9 @@ def functions_of(file: SourceFile) -> Iterator[Function]:
     lines = file.text.splitlines(keepends=True)
     for name, node in definitions(ast.parse(file.text)):
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-        yield Function(file, name, dedented(lines[first - 1 : node.end_lineno]), count_statements(node))
+        yield Function(
+            file, name, dedented(lines[first - 1 : node.end_lineno]), count_statements(node)
+        )
 
 
 def definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -160,7 +183,10 @@ def definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.A
 def dedented(lines: Sequence[str]) -> str:
     """Return lines without the blanks that the first one begins with; lines of a string may have fewer."""
     margin = len(lines[0]) - len(lines[0].lstrip(" "))
-    return "".join(line[margin:] if line[:margin].isspace() else line for line in lines).rstrip() + "\n"
+    return (
+        "".join(line[margin:] if line[:margin].isspace() else line for line in lines).rstrip()
+        + "\n"
+    )
 
 
 def count_statements(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

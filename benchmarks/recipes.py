@@ -48,7 +48,9 @@ def watch(counts: dict[str, float]) -> None:
     setattr(embedded, "sample", timed(counts, "sampling", embedded.sample))  # noqa: B010
     importlib.import_module("turngym.training.loop")
     collect = importlib.import_module("turngym.agents.rollout.collect").collect
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith("turngym.training")]
+    ours = [
+        module for name, module in list(sys.modules.items()) if name.startswith("turngym.training")
+    ]
     places = [module for module in ours if getattr(module, "collect", None) is collect]
 
     def decoding(engine: Any, running: Any) -> Any:
@@ -64,7 +66,9 @@ def watch(counts: dict[str, float]) -> None:
         counts["prefills"] += 1
         counts["chunks"] += len(chunks)
         counts["fed"] += sum(map(len, chunks))
-        shapes = (runner.chunk_shape(start, start + len(chunk)) for start, chunk in zip(starts, chunks))
+        shapes = (
+            runner.chunk_shape(start, start + len(chunk)) for start, chunk in zip(starts, chunks)
+        )
         counts["padded"] += sum(queries for queries, _ in shapes)
         return feed(self, slots, starts, chunks)
 
@@ -127,8 +131,14 @@ def rolling(checkout: Path, name: str, policy: str, rounds: int) -> Iterator[Cal
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "turngym").symlink_to(checkout.resolve())
         command = [sys.executable, __file__, "--serve", json.dumps([name, policy, rounds])]
-        options: dict[str, Any] = {"env": {"PYTHONPATH": place, "OMP_NUM_THREADS": "1"}, "text": True, "cwd": place}
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options) as child:
+        options: dict[str, Any] = {
+            "env": {"PYTHONPATH": place, "OMP_NUM_THREADS": "1"},
+            "text": True,
+            "cwd": place,
+        }
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options
+        ) as child:
             assert child.stdin and child.stdout
 
             def one() -> Round:
@@ -143,7 +153,10 @@ def measure(name: str, policy: str, rounds: int, beside: Path | None) -> bool:
     """Print what a recipe's rollouts come to; return whether the goals are reached."""
     places = {"this": Path(__file__).parents[1]} | ({"other": beside} if beside else {})
     with ExitStack() as stack:
-        ways = {way: stack.enter_context(rolling(place, name, policy, rounds + 1)) for way, place in places.items()}
+        ways = {
+            way: stack.enter_context(rolling(place, name, policy, rounds + 1))
+            for way, place in places.items()
+        }
         found: dict[str, list[Round]] = {way: [] for way in ways}
         for _ in range(rounds + 2):  # the start, and a first step that is thrown away
             for way, one in ways.items():
@@ -151,9 +164,15 @@ def measure(name: str, policy: str, rounds: int, beside: Path | None) -> bool:
     print(f"\n{name}")
     rates = {way: report(way, lines[2:]) for way, lines in found.items()}
     mine = found["this"][2:]
-    good = verdict("per cent of decoded rows draw", 100 * total(mine, "drawing") / total(mine, "rows"), OCCUPANCY)
+    good = verdict(
+        "per cent of decoded rows draw",
+        100 * total(mine, "drawing") / total(mine, "rows"),
+        OCCUPANCY,
+    )
     if beside:
-        good &= verdict("times the other checkout's tokens a CPU-second", rates["this"] / rates["other"], GAIN)
+        good &= verdict(
+            "times the other checkout's tokens a CPU-second", rates["this"] / rates["other"], GAIN
+        )
     return good
 
 
@@ -171,10 +190,15 @@ def report(way: str, lines: list[Round]) -> float:
         f"{each['chunks'] / each['prefills']:.1f} rows, {100 * each['fed'] / each['padded']:.0f} % of "
         f"{each['padded']:,.0f} tokens not padding"
     )
-    shares = {key.removeprefix(PART): 100 * each[key] / each["cpu"] for key in each if key.startswith(PART)}
+    shares = {
+        key.removeprefix(PART): 100 * each[key] / each["cpu"]
+        for key in each
+        if key.startswith(PART)
+    }
     shares["the rest"] = 100 - sum(shares.values())
     print(
-        "             of the CPU time: " + ", ".join(f"{part} {share:.0f} %" for part, share in shares.items()),
+        "             of the CPU time: "
+        + ", ".join(f"{part} {share:.0f} %" for part, share in shares.items()),
         flush=True,
     )
     return rate
@@ -193,11 +217,17 @@ def verdict(what: str, value: float, goal: float) -> bool:
 
 def main() -> int:
     """Measure each recipe; return 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=6, help="timed rollouts")
     parser.add_argument("--quick", action="store_true", help="two timed rollouts")
-    parser.add_argument("--only", default=",".join(RECIPES), help="recipes, of " + ", ".join(RECIPES))
-    parser.add_argument("--warm", type=Path, default=Path("runs/warm"), help="folder of the warmed-up policies")
+    parser.add_argument(
+        "--only", default=",".join(RECIPES), help="recipes, of " + ", ".join(RECIPES)
+    )
+    parser.add_argument(
+        "--warm", type=Path, default=Path("runs/warm"), help="folder of the warmed-up policies"
+    )
     parser.add_argument("--beside", type=Path, help="another checkout of the project")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -209,7 +239,9 @@ def main() -> int:
     for name in options.only.split(","):
         folder = options.warm.resolve() / name
         if name != "math-python" and not folder.is_dir():
-            sys.exit(f"{folder} is missing: make it with `turngym warmup {name}`, or name its parent with --warm")
+            sys.exit(
+                f"{folder} is missing: make it with `turngym warmup {name}`, or name its parent with --warm"
+            )
         good &= measure(name, "" if name == "math-python" else str(folder), rounds, options.beside)
     return 0 if good else 1
 

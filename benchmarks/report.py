@@ -54,7 +54,9 @@ def main() -> None:
 def writing(run: Path, out: Path) -> None:
     """Print what writing the page takes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "turngym", "view", str(run), "--out", str(out)], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "turngym", "view", str(run), "--out", str(out)], check=True
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     steps = len((run / "metrics.jsonl").read_text().splitlines()) - 1
@@ -90,7 +92,8 @@ def following(run: Path, copy: Path, seconds: float) -> None:
         finally:
             server.terminate()
     print(
-        f"following a step a second for {seconds:.0f} s: {100 * share:.2f} % of a processor, {answers} answers", end=""
+        f"following a step a second for {seconds:.0f} s: {100 * share:.2f} % of a processor, {answers} answers",
+        end="",
     )
     print(f", the whole page in one of {asked:.1f} s waiting after it")
 
@@ -105,16 +108,32 @@ def interleaved(base: Path, rounds: int, steps: int) -> None:
             seconds.append(trained(base / f"{way}-{number}", way, steps))
             print(f"round {number + 1}, {way}: {seconds[-1]:.2f} s of CPU", flush=True)
     for way in list(spent)[1:]:
-        ratios = sorted(found / alone for found, alone in zip(spent[way], spent["quiet"], strict=True))
-        print(f"{way}: {100 * (sum(spent[way]) / sum(spent['quiet']) - 1):+.1f} % CPU in {rounds} rounds, ", end="")
+        ratios = sorted(
+            found / alone for found, alone in zip(spent[way], spent["quiet"], strict=True)
+        )
+        print(
+            f"{way}: {100 * (sum(spent[way]) / sum(spent['quiet']) - 1):+.1f} % CPU in {rounds} rounds, ",
+            end="",
+        )
         print(f"from {100 * (ratios[0] - 1):+.1f} to {100 * (ratios[-1] - 1):+.1f} %")
 
 
 def trained(out: Path, way: str, steps: int) -> float:
     """Return the CPU seconds of a training, and of a server that follows it from its first line of metrics on."""
-    command = [sys.executable, "-m", "turngym", "train", "--steps", str(steps), "--eval-every", str(steps)]
+    command = [
+        sys.executable,
+        "-m",
+        "turngym",
+        "train",
+        "--steps",
+        str(steps),
+        "--eval-every",
+        str(steps),
+    ]
     command += ["--eval-tasks", "16", "--out", str(out)]
-    command += {"quiet": ["--quiet"], "tensorboard": ["--quiet", "--log", "tensorboard"]}.get(way, [])
+    command += {"quiet": ["--quiet"], "tensorboard": ["--quiet", "--log", "tensorboard"]}.get(
+        way, []
+    )
     master, terminal = pty.openpty() if way == "progress" else (-1, subprocess.DEVNULL)
     run = subprocess.Popen(command, stdout=terminal, stderr=subprocess.DEVNULL)
     if way == "progress":
@@ -165,7 +184,9 @@ def ask(url: str, seen: int, step: str) -> tuple[int, str, float]:
     """Ask for what is new, as the page does; return the version, the last step and how long to wait (seconds)."""
     with urllib.request.urlopen(f"{url}news?seen={seen}&steps={step}") as answer:
         body = answer.read()
-    data = json.loads(gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body)
+    data = json.loads(
+        gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
+    )
     runs = data.get("runs")
     last = [run["steps"][-1] if run["steps"] else step for run in runs] if runs else step
     return data.get("seen", seen), str(last[0]) if runs else step, data["wait"]

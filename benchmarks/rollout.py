@@ -69,7 +69,11 @@ class Script:
         self.length = self.turns = 0
 
     async def sample(
-        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
+        self,
+        tokens: NDArray[np.int32],
+        sampling: Sampling,
+        key: tuple[int, ...],
+        cut: Cut | None = None,
     ) -> Completion:
         """Answer at once."""
         self.turns += 1
@@ -93,7 +97,10 @@ class Script:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Have nothing to close."""
 
@@ -140,12 +147,21 @@ def plain(env: TextEnv, text: str, paths: int) -> int:
     return turns
 
 
-def rollout(chat: Chat, env: TextEnv, tokens: NDArray[np.int32], paths: int, plan: Plan | None) -> int:
+def rollout(
+    chat: Chat, env: TextEnv, tokens: NDArray[np.int32], paths: int, plan: Plan | None
+) -> int:
     """Collect `paths` paths; return the turns that were drawn."""
     script, group = Script(tokens), min(GROUP, paths)
     actor = Actor(script, chat, chat.end_ids)
     trees = collect(
-        actor, env, range(paths // group), group=group, key=(0, 0), sampling=Sampling(), plan=plan, in_flight=paths
+        actor,
+        env,
+        range(paths // group),
+        group=group,
+        key=(0, 0),
+        sampling=Sampling(),
+        plan=plan,
+        in_flight=paths,
     )
     assert all(leaf.score == 1 for tree in trees for leaf in tree.leaves)
     return script.turns
@@ -153,7 +169,9 @@ def rollout(chat: Chat, env: TextEnv, tokens: NDArray[np.int32], paths: int, pla
 
 def main() -> int:
     """Print a line for each kind and number of paths."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5, help="timed rollouts of each kind")
     parser.add_argument("--turns", type=int, default=4, help="turns a path")
     parser.add_argument("--quick", action="store_true", help="one round")
@@ -165,12 +183,18 @@ def main() -> int:
     kinds: dict[str, Plan | None] = {"all from the prompt": None, "branching": branching}
     for name, plan in kinds.items():
         for paths in PATHS:
-            bare, ours = partial(plain, env, text, paths), partial(rollout, chat, env, tokens, paths, plan)
+            bare, ours = (
+                partial(plain, env, text, paths),
+                partial(rollout, chat, env, tokens, paths, plan),
+            )
             times = [(timed(bare), timed(ours)) for _ in range(options.rounds)]
             least, each = (median(cost.each for cost in column) for column in zip(*times))
             rate, turns = median(cost.turns / cost.clock for _, cost in times), times[0][1].turns
             print(f"{name:20} {paths:4} paths, {turns:5} turns   {rate:7,.0f} turns/s", end="   ")
-            print(f"{each:6.0f} us CPU a turn, {each / least:5.1f}x the {least:.0f} of a plain loop", flush=True)
+            print(
+                f"{each:6.0f} us CPU a turn, {each / least:5.1f}x the {least:.0f} of a plain loop",
+                flush=True,
+            )
     return 0
 
 

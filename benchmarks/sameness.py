@@ -39,9 +39,13 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":  # measure this checkout, also if another one is installed
     if CHECKOUT.name != "turngym":
-        sys.exit(f"the checkout is the folder {CHECKOUT.name}; to be imported it must be called turngym")
+        sys.exit(
+            f"the checkout is the folder {CHECKOUT.name}; to be imported it must be called turngym"
+        )
     sys.path.insert(0, str(CHECKOUT.parent))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CHECKOUT.parent), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(CHECKOUT.parent), os.environ.get("PYTHONPATH")])
+    )
     os.environ["OMP_NUM_THREADS"] = "1"  # sums of floats depend on the number of threads
 
 # ruff: noqa: E402 (the path above has to be set before turngym is imported)
@@ -112,7 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     items = differences = 0
     for name in args.only:
         made_now = make_area(name, scope)
-        lines = compare(baseline["areas"].get(name), made_now, part=args.quick and not baseline["quick"])
+        lines = compare(
+            baseline["areas"].get(name), made_now, part=args.quick and not baseline["quick"]
+        )
         report(name, lines)
         items += len(made_now.items)
         differences += len(lines)
@@ -129,7 +135,9 @@ def write(file: Path, names: Sequence[str], scope: Scope) -> None:
     if file.exists() and len(names) < len(AREAS):
         before = json.loads(file.read_text("utf-8"))
         if before["quick"] != scope.quick:
-            sys.exit(f"{file} was written {'with' if before['quick'] else 'without'} --quick; write another file")
+            sys.exit(
+                f"{file} was written {'with' if before['quick'] else 'without'} --quick; write another file"
+            )
         areas = before["areas"]
     for name in names:
         areas[name] = make_area(name, scope).to_json()
@@ -140,14 +148,20 @@ def write(file: Path, names: Sequence[str], scope: Scope) -> None:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments; ends the program if they cannot be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--write", type=Path, metavar="FILE", help="file to write")
     target.add_argument("--against", type=Path, metavar="FILE", help="file to compare with")
-    parser.add_argument("--only", nargs="+", default=list(AREAS), metavar="AREA", help="areas to make")
+    parser.add_argument(
+        "--only", nargs="+", default=list(AREAS), metavar="AREA", help="areas to make"
+    )
     parser.add_argument("--quick", action="store_true", help="make a part of the items")
     shared = CHECKOUT.parent / "shared"
-    parser.add_argument("--shared", type=Path, default=shared, help=f"folder of recorded data ({shared})")
+    parser.add_argument(
+        "--shared", type=Path, default=shared, help=f"folder of recorded data ({shared})"
+    )
     args = parser.parse_args(arguments)
     args.only = [name for names in args.only for name in names.split(",")]
     for name in args.only:
@@ -167,7 +181,9 @@ def make_area(name: str, scope: Scope) -> AreaItems:
     return made
 
 
-def compare(baseline: Mapping[str, Any] | None, made: AreaItems, part: bool) -> dict[str, list[str]]:
+def compare(
+    baseline: Mapping[str, Any] | None, made: AreaItems, part: bool
+) -> dict[str, list[str]]:
     """Return what differs, by item.
 
     Args:

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-LONGEST_TEXT = 3000  # characters; the record of a longer item has a digest of each line instead of its text
+LONGEST_TEXT = (
+    3000  # characters; the record of a longer item has a digest of each line instead of its text
+)
 MOST_LINES = 400  # whose digests a record keeps
 EXCERPT = 200  # characters that a difference shows of a line
 
@@ -73,7 +75,9 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON data, without what it does not have."""
-        return {name: value for name, value in asdict(self).items() if value is not None and value != ()}
+        return {
+            name: value for name, value in asdict(self).items() if value is not None and value != ()
+        }
 
     def difference(self, item: Item) -> list[str]:
         """Return lines that show where an item with another digest differs from the one recorded."""

@@ -71,7 +71,9 @@ def other_values(parameter: Any) -> list[Any]:
         if finite(default)
         else [2]
     )
-    allowed = [value for value in dict.fromkeys(numbers) if value != default and value in parameter.allowed]
+    allowed = [
+        value for value in dict.fromkeys(numbers) if value != default and value in parameter.allowed
+    ]
     return allowed[:2]
 
 
@@ -174,7 +176,9 @@ def stats_of(control: Any, step: int, phase: str) -> Any:
     trees = make_trees()
     batch = reach("pack")(trees, control.needs.columns).batch
     acted, _ = reach("acted")(trees, batch)
-    keys = {(*tree.key, leaf.branch): leaf for tree in trees for leaf in tree.leaves if leaf.learned}
+    keys = {
+        (*tree.key, leaf.branch): leaf for tree in trees for leaf in tree.leaves if leaf.learned
+    }
     measured = 0.6 - 0.15 * step
     return reach("Stats")(
         step=step,
@@ -209,7 +213,9 @@ def learning_lines(control: Any, state: Any, when: str) -> Iterator[str]:
         batch = reach("scored")(control, batch, state)
         terms = control.shape(reach("start_terms")(advantage), batch, now, state)
         logits = policy.now.clone().requires_grad_()
-        loss = reach("objective")(current_of(control, logits, packed.token, batch.extras), batch, terms, batch.n_slots)
+        loss = reach("objective")(
+            current_of(control, logits, packed.token, batch.extras), batch, terms, batch.n_slots
+        )
         loss.backward()
     except Exception as error:
         yield f"{when}: raises {type(error).__name__}"
@@ -337,7 +343,9 @@ class TreeWriter:
             parent = self.tree.add(self.reply(parent, number, answer if last else "", paid, twin))
             nodes.append(parent)
             if not last:
-                result = reach("Turn").unsampled(parent, "tool", f"result {number % 2}", self.tokens(3))
+                result = reach("Turn").unsampled(
+                    parent, "tool", f"result {number % 2}", self.tokens(3)
+                )
                 parent = self.tree.add(result)
                 nodes.append(parent)
         stop = {"done": "answered", "truncated": "max_turns", "infra_error": "infra_error"}[outcome]
@@ -368,7 +376,11 @@ class TreeWriter:
             tokens[:copied] = original.tokens[:copied]
             logp[:copied] = original.logp_roll[:copied]
             entropy[:copied] = original.entropy[:copied]
-        info = {"answer": answer, "valid": True} if answer else {"valid": number % 2 == 0, "tool": "python"}
+        info = (
+            {"answer": answer, "valid": True}
+            if answer
+            else {"valid": number % 2 == 0, "tool": "python"}
+        )
         return reach("Turn")(
             parent=parent,
             role="assistant",
@@ -436,7 +448,9 @@ def files_of_run(name: str) -> dict[str, bytes]:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"},
             )
             if done.returncode:
-                raise RuntimeError(f"turngym {line} ends with status {done.returncode}\n{done.stdout}\n{done.stderr}")
+                raise RuntimeError(
+                    f"turngym {line} ends with status {done.returncode}\n{done.stdout}\n{done.stderr}"
+                )
         root = Path(folder)
         files = (path for path in sorted(root.rglob("*")) if path.is_file())
         return {str(path.relative_to(root)): path.read_bytes() for path in files}
@@ -466,7 +480,9 @@ def keys(scope: Scope) -> Iterator[Item]:
     """Yield the names that short runs write: keys of JSON, JSONL and TOML, tensors with their shapes."""
     for run in QUICK_RUNS if scope.quick else RUNS:
         for path, content in files_of_run(run).items():
-            if matches(path, NAMED) and Path(path).name != "incidents.jsonl":  # which a busy machine may cause
+            if (
+                matches(path, NAMED) and Path(path).name != "incidents.jsonl"
+            ):  # which a busy machine may cause
                 yield Item(f"{run}: {path}", "\n".join(sorted(names_in(path, content))))
 
 
@@ -497,7 +513,11 @@ def key_paths(value: Any, path: str = "") -> set[str]:
         return {path}.union(*(key_paths(inner, f"{path}.{key}") for key, inner in value.items()))
     if isinstance(value, list):
         return {path}.union(*(key_paths(inner, f"{path}[]") for inner in value))
-    kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    kind = (
+        "number"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else type(value).__name__
+    )
     return {f"{path}: {kind}"}
 
 

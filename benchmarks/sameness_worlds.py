@@ -16,7 +16,11 @@ import turngym
 from turngym.benchmarks.sameness_items import Item, LeftOut, Scope, to_text
 from turngym.benchmarks.sameness_reach import reach
 
-KEYS = ((0, 200), (200, 1000), (1000, 2000))  # of the generator of a problem; the first range is the quick part
+KEYS = (
+    (0, 200),
+    (200, 1000),
+    (1000, 2000),
+)  # of the generator of a problem; the first range is the quick part
 GAMES = "data/household/games_valid_seen_A.jsonl.xz"  # in the shared folder
 TOOL_NAMES = ("python", "search", "visit", "calculate", "get_weather")
 DEADLINE = 60.0  # seconds for an answer, so that no verdict depends on how busy the machine is
@@ -146,7 +150,9 @@ def problems(scope: Scope) -> Iterator[Item]:
                 for start, stop in KEYS[: scope.part(len(KEYS), 1)]:
                     drawn = [draw(keyed_random(key, family, level)) for key in range(start, stop)]
                     lines = [to_text([one.text, one.gold, one.solution]) for one in drawn]
-                    yield Item(f"{family} {level} kind {number} keys {start}-{stop - 1}", "\n".join(lines))
+                    yield Item(
+                        f"{family} {level} kind {number} keys {start}-{stop - 1}", "\n".join(lines)
+                    )
 
 
 # --- chat templates
@@ -156,10 +162,16 @@ def templates(scope: Scope) -> Iterator[Item | LeftOut]:
     """Yield what each recorded chat template writes around an opening and around the answer to a call."""
     file = scope.shared / "data/tokenizer/chat_templates.jsonl"
     if not file.is_file():
-        yield LeftOut("chat templates", "the shared folder has no data/tokenizer/chat_templates.jsonl")
+        yield LeftOut(
+            "chat templates", "the shared folder has no data/tokenizer/chat_templates.jsonl"
+        )
         return
     openings = {}
-    for env_id, options in (("Math-v0", {}), ("MathPython-v0", {}), ("Search-v0", {"format": "hermes"})):
+    for env_id, options in (
+        ("Math-v0", {}),
+        ("MathPython-v0", {}),
+        ("Search-v0", {"format": "hermes"}),
+    ):
         with closing(gymnasium.make(f"turngym/{env_id}", **options)) as env:
             _, info = env.reset(seed=1, options={"task": 1})
             openings[env_id] = info["messages"], info["tools"]
@@ -237,7 +249,10 @@ def experts(scope: Scope) -> Iterator[Item | LeftOut]:
             continue
         with closing(env):
             for task in range(scope.part(played.episodes, played.quick)):
-                yield Item(f"{played.world.name} task {task}", "\n".join(transcript(env, task, played.most_turns)))
+                yield Item(
+                    f"{played.world.name} task {task}",
+                    "\n".join(transcript(env, task, played.most_turns)),
+                )
 
 
 def transcript(env: gymnasium.Env[str, str], task: int, most_turns: int) -> Iterator[str]:
@@ -388,11 +403,16 @@ def parsers(scope: Scope) -> Iterator[Item | LeftOut]:
     for file, texts in files.items():
         texts = texts[: scope.part(len(texts), 60)]
         for name, style in reach("FORMATS").items():
-            yield Item(f"format {name}, {file}, {len(texts)}", "\n".join(read_by(style, text) for text in texts))
+            yield Item(
+                f"format {name}, {file}, {len(texts)}",
+                "\n".join(read_by(style, text) for text in texts),
+            )
         for name, extract in reach("EXTRACTIONS").items():
             lines = [to_text(extract(text)) for text in texts]
             yield Item(f"answers by {name}, {file}, {len(texts)}", "\n".join(lines))
-        yield Item(f"thoughts, {file}, {len(texts)}", "\n".join(thoughts_of(text) for text in texts))
+        yield Item(
+            f"thoughts, {file}, {len(texts)}", "\n".join(thoughts_of(text) for text in texts)
+        )
     yield Item("results in a frame", "\n".join(framed_results()))
     yield Item("calls written", "\n".join(written_calls()))
 
@@ -401,7 +421,9 @@ def read_by(style: Any, text: str) -> str:
     """Return all that a format says of a text, as one line."""
     parsed = style.parse(text, TOOL_NAMES)
     call = None if parsed.call is None else [parsed.call.name, parsed.call.arguments]
-    foreign = reach("foreign_call")(text, style.name, TOOL_NAMES, malformed=parsed.error is not None)
+    foreign = reach("foreign_call")(
+        text, style.name, TOOL_NAMES, malformed=parsed.error is not None
+    )
     said = style.without_thoughts(text)
     places = [style.complete(text), style.begins(text), style.values(text)]
     return to_text([call, parsed.error, len(parsed.text), places, said, foreign])
@@ -409,15 +431,30 @@ def read_by(style: Any, text: str) -> str:
 
 def thoughts_of(text: str) -> str:
     """Return a text without its thoughts and without a fence, as one line."""
-    return to_text([reach("without_thoughts")(text), reach("outside_thoughts")(text), reach("unfenced")(text)])
+    return to_text(
+        [reach("without_thoughts")(text), reach("outside_thoughts")(text), reach("unfenced")(text)]
+    )
 
 
 def framed_results() -> Iterator[str]:
     """Yield how each format shows results of tools."""
-    results = ("42\n", "</result>", "```\nx\n```", "<｜/tool_response>", "a [/ information] b", "</tool_call>")
+    results = (
+        "42\n",
+        "</result>",
+        "```\nx\n```",
+        "<｜/tool_response>",
+        "a [/ information] b",
+        "</tool_call>",
+    )
     for style in reach("FORMATS").values():
         for result in results:
-            yield to_text([style.name, result, *(style.observe(result, tool) for tool in ("python", "search", None))])
+            yield to_text(
+                [
+                    style.name,
+                    result,
+                    *(style.observe(result, tool) for tool in ("python", "search", None)),
+                ]
+            )
 
 
 def written_calls() -> Iterator[str]:
@@ -477,21 +514,31 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
 
 def bugs(scope: Scope, area: str) -> list[dict[str, Any]]:
     """Return the recorded bugs of an area."""
-    return [row for row in read_rows(scope.shared / "corpora/turn3/bugs.jsonl") if row["area"] == area]
+    return [
+        row for row in read_rows(scope.shared / "corpora/turn3/bugs.jsonl") if row["area"] == area
+    ]
 
 
 def adversarial(scope: Scope) -> list[dict[str, Any]]:
     """Return the recorded hostile completions, of those that are written in parts the whole text."""
     rows = read_rows(scope.shared / "corpora/adversarial_answers.jsonl")
     return [
-        {**row, "text": "".join(text * times for text, times in row.get("parts", [[row["text"], 1]]))} for row in rows
+        {
+            **row,
+            "text": "".join(text * times for text, times in row.get("parts", [[row["text"], 1]])),
+        }
+        for row in rows
     ]
 
 
 def completions(scope: Scope) -> dict[str, list[str]]:
     """Return recorded completions by the file they are from."""
     calls = [row["input"]["completion"] for row in bugs(scope, "tool calls")]
-    graded = [row["input"]["completion"] for row in bugs(scope, "math grader") if isinstance(row["input"], dict)]
+    graded = [
+        row["input"]["completion"]
+        for row in bugs(scope, "math grader")
+        if isinstance(row["input"], dict)
+    ]
     lenient = [row["input"] for row in bugs(scope, "math grader (lenient)")]
     household = [row["input"] for row in bugs(scope, "household")]
     folder = scope.shared / "data"
@@ -501,7 +548,8 @@ def completions(scope: Scope) -> dict[str, list[str]]:
         "replies of bugs": household,
         "hostile": [row["text"] for row in adversarial(scope)],
         "model predictions": [
-            row["response"] for row in read_rows(folder / "answer_equiv/model_predictions_math.jsonl")
+            row["response"]
+            for row in read_rows(folder / "answer_equiv/model_predictions_math.jsonl")
         ],
     }
     for name in ("completions", "arpo_python_result", "roll_trajectories"):
@@ -521,7 +569,9 @@ def graded_cases(scope: Scope) -> dict[str, list[tuple[str, str]]]:
         "bugs": [(row["gold"], row["completion"]) for row in math],
         "lenient bugs": [(gold, text) for text, _, gold in spoken],
         "search bugs": [(gold, f"<answer>{answer}</answer>") for answer, _, gold in facts],
-        "equivalence": [(row["gold"], f"The answer is $\\boxed{{{row['pred']}}}$.") for row in equal],
+        "equivalence": [
+            (row["gold"], f"The answer is $\\boxed{{{row['pred']}}}$.") for row in equal
+        ],
         "model predictions": [(row["gold"], row["response"]) for row in predicted],
         "hostile": [(row["gold"], row["text"]) for row in hostile],
     }

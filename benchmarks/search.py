@@ -67,7 +67,9 @@ def main() -> int:
     options = _options()
     given = read(options.corpus, options.questions)
     load = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}"
-    print(f"{platform.machine()}, {load}, Python {platform.python_version()}, {len(given.passages):,} passages")
+    print(
+        f"{platform.machine()}, {load}, Python {platform.python_version()}, {len(given.passages):,} passages"
+    )
     good = engines(given, options.rounds, options.queries)
     opening(given)
     clients(given, options.queries)
@@ -75,13 +77,22 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     data = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "search_qa"
     parser.add_argument("--corpus", type=Path, default=data / "corpus.jsonl.gz", help="passages")
-    parser.add_argument("--questions", type=Path, default=data / "questions_with_gold.jsonl", help="with gold passages")
+    parser.add_argument(
+        "--questions",
+        type=Path,
+        default=data / "questions_with_gold.jsonl",
+        help="with gold passages",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="how often each index is built")
     parser.add_argument("--queries", type=int, default=200, help="questions that are asked")
-    parser.add_argument("--quick", action="store_true", help="each index is built once and asked 50 questions")
+    parser.add_argument(
+        "--quick", action="store_true", help="each index is built once and asked 50 questions"
+    )
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.queries = 1, 50
@@ -105,7 +116,10 @@ def engines(given: Benchmark, rounds: int, queries: int) -> bool:
     for one in contenders:
         middle, late = 1e3 * median(one.asked), 1e3 * quantiles(one.asked, n=100)[98]
         figures = shares(one.found, golds)
-        print(f"{one.name:24} build {min(one.built):6.2f} s   query {middle:7.3f} ms (99 % {late:7.2f} ms)", end="   ")
+        print(
+            f"{one.name:24} build {min(one.built):6.2f} s   query {middle:7.3f} ms (99 % {late:7.2f} ms)",
+            end="   ",
+        )
         print(", ".join(f"{name} {share:.3f}" for name, share in figures.items()))
     for one in others:
         query, build = median(one.asked) / median(ours.asked), min(one.built) / min(ours.built)
@@ -141,7 +155,9 @@ def _okapi(passages: Sequence[Passage]) -> Search:
 
     index = BM25Okapi([words(f"{one.title} {one.text}") for one in passages])
     ids = [one.id for one in passages]
-    return lambda query: [ids[i] for i in np.argsort(-index.get_scores(words(query)), kind="stable")[:DEPTH]]
+    return lambda query: [
+        ids[i] for i in np.argsort(-index.get_scores(words(query)), kind="stable")[:DEPTH]
+    ]
 
 
 def _bm25s(passages: Sequence[Passage]) -> Search:
@@ -176,7 +192,9 @@ def _tantivy(passages: Sequence[Passage]) -> Search:
 
     def search(query: str) -> list[str]:
         parsed, _ = index.parse_query_lenient(query, ["body"])
-        return [searcher.doc(address)["id"][0] for _, address in searcher.search(parsed, DEPTH).hits]
+        return [
+            searcher.doc(address)["id"][0] for _, address in searcher.search(parsed, DEPTH).hits
+        ]
 
     return search
 
@@ -204,13 +222,17 @@ def clients(given: Benchmark, queries: int) -> None:
             seconds: list[float] = []
             began = time.perf_counter()
             with ThreadPoolExecutor(count) as pool:
-                jobs = [pool.submit(_timed, seconds, partial(retriever.search, text, 3)) for text in texts]
+                jobs = [
+                    pool.submit(_timed, seconds, partial(retriever.search, text, 3))
+                    for text in texts
+                ]
                 for job in jobs:
                     job.result()
             rate = len(texts) / (time.perf_counter() - began)
             late = 1e3 * quantiles(seconds, n=100)[98]
             print(
-                f"server, {count:3} clients: {rate:7,.0f} searches/s, median {1e3 * median(seconds):6.1f} ms", end=", "
+                f"server, {count:3} clients: {rate:7,.0f} searches/s, median {1e3 * median(seconds):6.1f} ms",
+                end=", ",
             )
             print(f"99 % within {late:.1f} ms")
         retriever.close()

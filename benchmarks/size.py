@@ -39,7 +39,13 @@ from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods
 
 PROMPT = 256
-NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+NAMES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+)
 SHAPES = {
     "0.5B": (896, 4864, 24, 14, 2),
     "1.5B": (1536, 8960, 28, 12, 2),
@@ -55,7 +61,10 @@ def save_model(folder: Path, shape: str, device: str) -> None:
     sizes: dict[str, Any] = dict(zip(NAMES, SHAPES[shape], strict=True))
     tied = shape != "7B"
     config = Qwen2Config(
-        vocab_size=151936 if tied else 152064, max_position_embeddings=32768, tie_word_embeddings=tied, **sizes
+        vocab_size=151936 if tied else 152064,
+        max_position_embeddings=32768,
+        tie_word_embeddings=tied,
+        **sizes,
     )
     torch.set_default_dtype(torch.bfloat16)
     with torch.device(device):
@@ -81,7 +90,9 @@ class Meter:
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
         else:
-            Path("/proc/self/clear_refs").write_text("5")  # the kernel's high-water mark begins anew
+            Path("/proc/self/clear_refs").write_text(
+                "5"
+            )  # the kernel's high-water mark begins anew
 
     def peak(self) -> int:
         """Return it."""
@@ -89,7 +100,9 @@ class Meter:
 
 
 def _status(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    line = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)
+    )
     return int(line.split()[1]) << 10
 
 
@@ -100,41 +113,71 @@ def timed(what: str, meter: Meter, work: Callable[[], Any]) -> Any:
     result = work()
     if meter.cuda:
         torch.cuda.synchronize()
-    print(f"{what:10} {time.perf_counter() - began:7.1f} s   peak {meter.peak() / GIB:6.2f} GiB", flush=True)
+    print(
+        f"{what:10} {time.perf_counter() - began:7.1f} s   peak {meter.peak() / GIB:6.2f} GiB",
+        flush=True,
+    )
     return result
 
 
 def main() -> int:
     """Load, and take the steps."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=SHAPES, default="0.5B", help="of the model")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=1, help="of torch on the CPU")
     parser.add_argument("--answers", type=int, default=8, help="paths of the step")
     parser.add_argument("--length", type=int, default=64, help="tokens of each answer")
     parser.add_argument("--rank", type=int, default=32, help="of LoRA")
-    parser.add_argument("--targets", nargs="*", default=(), help="layers that LoRA adapts; all and the head without")
-    parser.add_argument("--plain", action="store_true", help="keep what the layers need, without checkpointing")
+    parser.add_argument(
+        "--targets", nargs="*", default=(), help="layers that LoRA adapts; all and the head without"
+    )
+    parser.add_argument(
+        "--plain", action="store_true", help="keep what the layers need, without checkpointing"
+    )
     parser.add_argument("--steps", type=int, default=2, help="to take")
     options = parser.parse_args()
     disable_progress_bar()
     packed = packed_of(grpo(PROMPT, (options.length,) * options.answers), 0)
-    tokens, lora = PROMPT + options.answers * options.length, LoraOptions(options.rank, 64, tuple(options.targets))
+    tokens, lora = (
+        PROMPT + options.answers * options.length,
+        LoraOptions(options.rank, 64, tuple(options.targets)),
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # In a process of its own, whose memory is gone with it.
-        writer = get_context("fork").Process(target=save_model, args=(folder, options.shape, options.device))
+        writer = get_context("fork").Process(
+            target=save_model, args=(folder, options.shape, options.device)
+        )
         writer.start()
         writer.join()
         needed = check_fits(folder, "bfloat16", options.device, lora=lora)
         kept = of_layers(read_config(folder), tokens, not options.plain)
-        print(f"{platform.machine()}, torch {torch.__version__}, {parameters(folder) / 1e9:.2f} billion weights")
-        parts = {"weights": needed.weights, "LoRA": needed.lora, "optimizer": needed.optimizer, "layers": kept}
+        print(
+            f"{platform.machine()}, torch {torch.__version__}, {parameters(folder) / 1e9:.2f} billion weights"
+        )
+        parts = {
+            "weights": needed.weights,
+            "LoRA": needed.lora,
+            "optimizer": needed.optimizer,
+            "layers": kept,
+        }
         told = ", ".join(f"{part} {size / GIB:.2f}" for part, size in parts.items())
-        print(f"predicted  {told}: {(needed.total + kept) / GIB:.2f} GiB with {tokens} tokens a step", flush=True)
+        print(
+            f"predicted  {told}: {(needed.total + kept) / GIB:.2f} GiB with {tokens} tokens a step",
+            flush=True,
+        )
         meter = Meter(options.device)
-        how: dict[str, Any] = {"device": options.device, "threads": options.threads, "checkpointing": not options.plain}
-        policy = timed("loading", meter, lambda: load_policy(folder, dtype="bfloat16", lora=lora, **how))
+        how: dict[str, Any] = {
+            "device": options.device,
+            "threads": options.threads,
+            "checkpointing": not options.plain,
+        }
+        policy = timed(
+            "loading", meter, lambda: load_policy(folder, dtype="bfloat16", lora=lora, **how)
+        )
         learner = Learner(policy, chain(*parse_methods("grpo")), lr=1e-4, micro_tokens=tokens)
         for step in range(1, options.steps + 1):
             update = timed(f"step {step}", meter, lambda: take(learner, packed))

@@ -63,7 +63,15 @@ from turngym.training.methods import parse_methods
 APART = 1e-4  # relative, of the gradients
 FLOOR = 1.6  # most that the learner's step is to take over the time of its products
 LR = 1e-6
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # TRL adapts no head
+TARGETS = (
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+)  # TRL adapts no head
 
 
 @dataclass(frozen=True)
@@ -81,8 +89,18 @@ SHAPES = {
     "flat: 8 prompts of 32, 8 answers of 64": Shape((grpo(32, (64,) * 8),) * 8, 1.0, 2.0),
 }
 SIZES: dict[str, dict[str, Any]] = {
-    "3M": {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4, "num_attention_heads": 8},
-    "12M": {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8},
+    "3M": {
+        "hidden_size": 256,
+        "intermediate_size": 704,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+    },
+    "12M": {
+        "hidden_size": 384,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+    },
 }
 VOCABULARY = 2048
 
@@ -128,7 +146,9 @@ def ours(learner: Learner, trees: list[Tree]) -> None:
 def draw(policy: Policy, trees: Sequence[Tree]) -> None:
     """Draw all turns of the trees, of their lengths, each behind those before it."""
 
-    async def behind(engine: TorchEngine, tree: Tree, node: int, parent: Any, given: list[int]) -> None:
+    async def behind(
+        engine: TorchEngine, tree: Tree, node: int, parent: Any, given: list[int]
+    ) -> None:
         turn, session = tree.turns[node], parent
         if turn.sampled.any():
             session = parent.fork() if parent else engine.session()
@@ -143,7 +163,12 @@ def draw(policy: Policy, trees: Sequence[Tree]) -> None:
 
     async def every() -> None:
         with closing(TorchEngine(policy, threads=1)) as engine:
-            roots = ((tree, node) for tree in trees for node, turn in enumerate(tree.turns) if turn.parent < 0)
+            roots = (
+                (tree, node)
+                for tree in trees
+                for node, turn in enumerate(tree.turns)
+                if turn.parent < 0
+            )
             await asyncio.gather(*(behind(engine, tree, node, None, []) for tree, node in roots))
 
     asyncio.run(every())
@@ -165,7 +190,9 @@ def rates(policy: Policy, tokens: int, rounds: int) -> dict[str, float]:
     """Return FLOP a second of the products of a pass, by PyTorch and by oneDNN."""
     ways = {"PyTorch": lambda x, weight: x @ weight.t(), "oneDNN": product}
     took = dict.fromkeys(ways, 0.0)
-    layers = [layer.base_layer.weight for layer in policy.base.modules() if hasattr(layer, "base_layer")]
+    layers = [
+        layer.base_layer.weight for layer in policy.base.modules() if hasattr(layer, "base_layer")
+    ]
     for weight in layers:
         x = torch.randn(tokens, weight.shape[1])
         for way, multiply in ways.items():
@@ -186,7 +213,11 @@ class Peer:
     """TRL's trainer, given rows instead of generating them."""
 
     def __init__(self, policy: Policy, rows: int, folder: Path) -> None:
-        os.environ |= {"WANDB_DISABLED": "true", "TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
+        os.environ |= {
+            "WANDB_DISABLED": "true",
+            "TRL_EXPERIMENTAL_SILENCE": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
         warnings.filterwarnings("ignore")
         from datasets import Dataset
         from trl import GRPOConfig, GRPOTrainer
@@ -207,7 +238,9 @@ class Peer:
             report_to=[],
             save_strategy="no",
         )
-        tokens = PreTrainedTokenizerFast(tokenizer_file=str(TINY / "tokenizer.json"), padding_side="left")
+        tokens = PreTrainedTokenizerFast(
+            tokenizer_file=str(TINY / "tokenizer.json"), padding_side="left"
+        )
         tokens.pad_token = tokens.eos_token = "<|im_end|>"
         self.trainer = GRPOTrainer(
             model=policy.model,
@@ -230,13 +263,19 @@ class Peer:
 
     def draw(self, trees: Sequence[Tree]) -> None:
         """Draw the turns of all paths, a turn of all at once, each path from its start."""
-        paths = [[tree.turns[node] for node in tree.path(leaf)] for tree in trees for leaf in tree.leaves]
+        paths = [
+            [tree.turns[node] for node in tree.path(leaf)] for tree in trees for leaf in tree.leaves
+        ]
         drawn = [[at for at, turn in enumerate(path) if turn.sampled.any()] for path in paths]
         for number in range(max(map(len, drawn))):
             active = [(path, at[number]) for path, at in zip(paths, drawn) if number < len(at)]
-            said = [np.concatenate([turn.tokens for turn in path[:at]]).tolist() for path, at in active]
+            said = [
+                np.concatenate([turn.tokens for turn in path[:at]]).tolist() for path, at in active
+            ]
             size = max(len(path[at].tokens) for path, at in active)
-            self.trainer.generation_config.max_new_tokens = self.trainer.generation_config.min_new_tokens = size
+            self.trainer.generation_config.max_new_tokens = (
+                self.trainer.generation_config.min_new_tokens
+            ) = size
             new, _ = self.trainer._generate_single_turn(said, None, {}, 2)
             assert {len(tokens) for tokens in new} == {size}
         self.trainer.model.train()
@@ -245,13 +284,23 @@ class Peer:
 def rows_of(trees: Sequence[Tree], by_path: Tensor) -> dict[str, Tensor]:
     """Return every path as a row as TRL's trainer makes it: prompts padded on the left, completions on the right."""
     paths = [(tree, leaf) for tree in trees for leaf in tree.leaves]
-    columns: dict[str, list[Tensor]] = {name: [] for name in ("prompt", "completion", "tool_mask", "old")}
+    columns: dict[str, list[Tensor]] = {
+        name: [] for name in ("prompt", "completion", "tool_mask", "old")
+    }
     for tree, leaf in paths:
         root, *rest = (tree.turns[node] for node in tree.path(leaf))
         columns["prompt"].append(torch.from_numpy(root.tokens).long())
-        for name, field in (("completion", "tokens"), ("tool_mask", "sampled"), ("old", "logp_roll")):
-            columns[name].append(torch.from_numpy(np.concatenate([getattr(turn, field) for turn in rest])))
-    prompt = pad_sequence(columns["prompt"], batch_first=True, padding_value=-1, padding_side="left")
+        for name, field in (
+            ("completion", "tokens"),
+            ("tool_mask", "sampled"),
+            ("old", "logp_roll"),
+        ):
+            columns[name].append(
+                torch.from_numpy(np.concatenate([getattr(turn, field) for turn in rest]))
+            )
+    prompt = pad_sequence(
+        columns["prompt"], batch_first=True, padding_value=-1, padding_side="left"
+    )
     completion = pad_sequence(columns["completion"], batch_first=True, padding_value=-1).long()
     tool_mask = pad_sequence(columns["tool_mask"], batch_first=True).long()
     return {
@@ -282,7 +331,13 @@ def policy_in(folder: Path) -> Policy:
 
 def gradient(policy: Policy) -> Tensor:
     """Return the gradient, end to end."""
-    return torch.cat([one.grad.flatten() for one in policy.trainable_parameters().values() if one.grad is not None])
+    return torch.cat(
+        [
+            one.grad.flatten()
+            for one in policy.trainable_parameters().values()
+            if one.grad is not None
+        ]
+    )
 
 
 def compare(folder: Path, name: str, shape: Shape, rounds: int, seed: int) -> bool:
@@ -293,7 +348,10 @@ def compare(folder: Path, name: str, shape: Shape, rounds: int, seed: int) -> bo
     packed = pack(trees)
     rows = rows_of(trees, _by_path(learner, packed))
     peer = Peer(policy_in(folder), len(rows["advantages"]), folder)
-    ways: dict[str, Callable[[], None]] = {"ours": lambda: ours(learner, trees), "TRL": lambda: peer.step(rows)}
+    ways: dict[str, Callable[[], None]] = {
+        "ours": lambda: ours(learner, trees),
+        "TRL": lambda: peer.step(rows),
+    }
     draws: dict[str, Callable[[], None]] = {
         "ours": lambda: draw(learner.policy, trees),
         "TRL": lambda: peer.draw(trees),
@@ -319,18 +377,33 @@ def compare(folder: Path, name: str, shape: Shape, rounds: int, seed: int) -> bo
     )
     own, trl = (median(seconds[way]) for way in ("ours", "TRL"))
     gain, whole = trl / own, (trl + median(drawing["TRL"])) / (own + median(drawing["ours"]))
-    print(f"\n{name}: gradients differ by {apart:.1e} (< {APART:.0e}), token ratio {flat / once:.2f}")
-    print(f"{_mark(gain >= shape.goal)} learner's step {gain:.2f}x as fast as TRL's (>= {shape.goal})")
-    print(f"{_mark(whole >= shape.whole)} whole step {whole:.2f}x as fast as TRL's (>= {shape.whole})")
+    print(
+        f"\n{name}: gradients differ by {apart:.1e} (< {APART:.0e}), token ratio {flat / once:.2f}"
+    )
+    print(
+        f"{_mark(gain >= shape.goal)} learner's step {gain:.2f}x as fast as TRL's (>= {shape.goal})"
+    )
+    print(
+        f"{_mark(whole >= shape.whole)} whole step {whole:.2f}x as fast as TRL's (>= {shape.whole})"
+    )
     for way, tokens in (("ours", once), ("TRL", flat)):
         learn, drawn = (1e3 * median(times[way]) for times in (seconds, drawing))
-        print(f"      {way:5} {tokens:6} tokens   {learn:8.1f} ms CPU to learn {drawn:9.1f} ms to draw", flush=True)
+        print(
+            f"      {way:5} {tokens:6} tokens   {learn:8.1f} ms CPU to learn {drawn:9.1f} ms to draw",
+            flush=True,
+        )
     with counted() as counter:
         ours(learner, trees)
-    floors = {way: counter.get_total_flops() / rate / own for way, rate in rates(learner.policy, once, rounds).items()}
+    floors = {
+        way: counter.get_total_flops() / rate / own
+        for way, rate in rates(learner.policy, once, rounds).items()
+    }
     fits = 1 / floors["PyTorch"] <= FLOOR
     said = ", ".join(f"{1 / share:.2f} at the rate of {way}" for way, share in floors.items())
-    print(f"{_mark(fits)} learner's step over the time of its products: {said} (<= {FLOOR} of PyTorch)", flush=True)
+    print(
+        f"{_mark(fits)} learner's step over the time of its products: {said} (<= {FLOOR} of PyTorch)",
+        flush=True,
+    )
     return apart < APART and gain >= shape.goal and whole >= shape.whole and fits
 
 
@@ -360,11 +433,15 @@ def save_model(folder: Path, size: str) -> None:
 
 def main() -> int:
     """Measure everything; return 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3, help="timed steps of each")
     parser.add_argument("--seed", type=int, default=0, help="draws tokens and scores")
     parser.add_argument("--size", choices=SIZES, default="3M", help="of the model")
-    parser.add_argument("--shape", type=int, choices=range(len(SHAPES)), help="one shape alone, by its number")
+    parser.add_argument(
+        "--shape", type=int, choices=range(len(SHAPES)), help="one shape alone, by its number"
+    )
     parser.add_argument("--quick", action="store_true", help="one round")
     options = parser.parse_args()
     options.rounds = 1 if options.quick else options.rounds
@@ -372,12 +449,17 @@ def main() -> int:
     disable_progress_bar()
     import trl
 
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, trl {trl.__version__}"
+    versions = (
+        f"Python {platform.python_version()}, torch {torch.__version__}, trl {trl.__version__}"
+    )
     print(f"{platform.machine()}, one thread, {versions}, a random Qwen2 of {options.size}")
     with tempfile.TemporaryDirectory() as folder:
         save_model(Path(folder), options.size)
         chosen = [item for i, item in enumerate(SHAPES.items()) if options.shape in (None, i)]
-        good = [compare(Path(folder), name, shape, options.rounds, options.seed) for name, shape in chosen]
+        good = [
+            compare(Path(folder), name, shape, options.rounds, options.seed)
+            for name, shape in chosen
+        ]
     return 0 if all(good) else 1
 
 

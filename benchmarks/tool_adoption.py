@@ -109,13 +109,17 @@ def choice(task: Task, rng: random.Random) -> Choice:
     return Choice(replace(task, prompt=prompt), str(answer), tuple(offered))
 
 
-def episode(one: Choice, calls: float, reads: float, rng: random.Random, form: str = "hermes") -> Demo:
+def episode(
+    one: Choice, calls: float, reads: float, rng: random.Random, form: str = "hermes"
+) -> Demo:
     if rng.random() >= calls:
         return Demo(one.task.prompt, (f"\\boxed{{{rng.choice(one.offered)}}}",), ())
     return demo(one.task, "good" if rng.random() < reads else "misread", get_format(form), rng)
 
 
-def conversations(made: Sequence[Choice], tasks: Path, calls: float, reads: float, rng: random.Random) -> Iterator[str]:
+def conversations(
+    made: Sequence[Choice], tasks: Path, calls: float, reads: float, rng: random.Random
+) -> Iterator[str]:
     """Yield episodes on `tasks` as lines of JSON with the messages that the environment shows."""
     options = {"tasks": str(tasks), "format": "tags", "max_turns": 3}
     with closing(open_split("turngym/MathPython-v0", options).env) as env:
@@ -129,11 +133,17 @@ def conversations(made: Sequence[Choice], tasks: Path, calls: float, reads: floa
 
 
 def write_tasks(made: Sequence[Choice], path: Path) -> Path:
-    path.write_text("".join(json.dumps({"problem": one.task.prompt, "answer": one.answer}) + "\n" for one in made))
+    path.write_text(
+        "".join(
+            json.dumps({"problem": one.task.prompt, "answer": one.answer}) + "\n" for one in made
+        )
+    )
     return path.resolve()
 
 
-def warm_up(made: Sequence[Choice], calls: float, reads: float, lr: float, rng: random.Random, out: Path) -> None:
+def warm_up(
+    made: Sequence[Choice], calls: float, reads: float, lr: float, rng: random.Random, out: Path
+) -> None:
     """Write the tiny policy after its warm-up."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -141,7 +151,9 @@ def warm_up(made: Sequence[Choice], calls: float, reads: float, lr: float, rng: 
     tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(base)
     chat = Chat(tokenizer.backend_tokenizer, Template(TEMPLATE))
     examples = [encode(chat, episode(one, calls, reads, rng)) for one in made]
-    options = WarmupOptions(len(made), len(made) // 64, 64, lr, size="small", vocabulary=640, context=4096)
+    options = WarmupOptions(
+        len(made), len(made) // 64, 64, lr, size="small", vocabulary=640, context=4096
+    )
     trainer = Trainer(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), options)
     for loss in trainer.learn(examples):
         if trainer.step % 25 == 0:

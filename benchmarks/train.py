@@ -19,7 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-STARTS = {"--help": 1.0, "envs": 1.0, "train --steps 1 --prompts 1 --group 2 --eval-tasks 1 --out run": 8.0}  # CPU-s
+STARTS = {
+    "--help": 1.0,
+    "envs": 1.0,
+    "train --steps 1 --prompts 1 --group 2 --eval-tasks 1 --out run": 8.0,
+}  # CPU-s
 RUN = "train --method grpo,epo --seed 0 --out run"  # docs/speed.md has its figures
 QUICK = "--steps 6 --eval-every 6"
 WALL, CPU = 60.0, 90.0
@@ -35,27 +39,48 @@ class Cost:
 
 def main() -> int:
     """Measure; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="six steps in place of sixty, without a goal")
-    parser.add_argument("--beside", type=Path, help="another checkout, with an environment in its .venv")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="six steps in place of sixty, without a goal"
+    )
+    parser.add_argument(
+        "--beside", type=Path, help="another checkout, with an environment in its .venv"
+    )
     options = parser.parse_args()
     good = True
     for line, goal in STARTS.items():
         with tempfile.TemporaryDirectory() as folder:
-            cost = min((cost_of(ROOT, line, Path(folder) / str(i)) for i in range(3)), key=lambda cost: cost.cpu)
+            cost = min(
+                (cost_of(ROOT, line, Path(folder) / str(i)) for i in range(3)),
+                key=lambda cost: cost.cpu,
+            )
         good &= cost.cpu <= goal
         print(
-            f"{_mark(cost.cpu <= goal)} turngym {line.split(' --')[0]:8} {cost.cpu:6.2f} CPU-s (<= {goal})", flush=True
+            f"{_mark(cost.cpu <= goal)} turngym {line.split(' --')[0]:8} {cost.cpu:6.2f} CPU-s (<= {goal})",
+            flush=True,
         )
     for checkout in (ROOT, options.beside) if options.beside else (ROOT,):
         with tempfile.TemporaryDirectory() as folder:
             cost = cost_of(checkout, f"{RUN} {QUICK if options.quick else ''}", Path(folder))
-            lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-        name, fits = "this" if checkout == ROOT else f"{checkout}", cost.wall <= WALL and cost.cpu <= CPU
+            lines = [
+                json.loads(line)
+                for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
+            ]
+        name, fits = (
+            "this" if checkout == ROOT else f"{checkout}",
+            cost.wall <= WALL and cost.cpu <= CPU,
+        )
         good &= options.quick or checkout != ROOT or fits
         goals = "" if options.quick else f" (<= {WALL:g} idle, <= {CPU:g})"
-        print(f"{'     ' if options.quick else _mark(fits)} {name}: {cost.wall:.1f} s, {cost.cpu:.1f} CPU-s{goals}")
-        print(f"      {success(lines)}, {rollout(lines):,.0f} drawn tokens a second of rollout", flush=True)
+        print(
+            f"{'     ' if options.quick else _mark(fits)} {name}: {cost.wall:.1f} s, {cost.cpu:.1f} CPU-s{goals}"
+        )
+        print(
+            f"      {success(lines)}, {rollout(lines):,.0f} drawn tokens a second of rollout",
+            flush=True,
+        )
     return 0 if good else 1
 
 
@@ -72,7 +97,9 @@ def cost_of(checkout: Path, line: str, folder: Path) -> Cost:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    cpu = (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
     return Cost(time.monotonic() - began, cpu)
 
 

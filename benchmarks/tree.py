@@ -126,7 +126,11 @@ def packed_of(segments: Sequence[Segment], seed: int) -> Packed:
     for parent, size, drawn in segments:
         tokens = rng.integers(VOCABULARY, size=size, dtype=np.int32)
         turn = Turn.unsampled(parent, "assistant" if drawn else "user", "", tokens)
-        tree.add(replace(turn, sampled=np.ones(size, np.bool_), logp_roll=turn.logp_roll - 7) if drawn else turn)
+        tree.add(
+            replace(turn, sampled=np.ones(size, np.bool_), logp_roll=turn.logp_roll - 7)
+            if drawn
+            else turn
+        )
     ends = sorted(set(range(len(segments))) - {parent for parent, _, _ in segments})
     for branch, node in enumerate(ends):
         tree.leaves.append(Leaf(node, branch, Outcome.DONE, "answered", float(rng.random())))
@@ -159,7 +163,9 @@ def thrifty(learner: Learner, packed: Packed) -> Current:
     head = policy.base.get_output_embeddings()
     with one_step_linears(policy.base):
         hidden = policy.base.model(input_ids=tokens, use_cache=False).last_hidden_state
-        logp, entropy, _ = token_stats(hidden[:, :-1][drawn], head, packed.token, packed.temperature, VOCABULARY)
+        logp, entropy, _ = token_stats(
+            hidden[:, :-1][drawn], head, packed.token, packed.temperature, VOCABULARY
+        )
     return Current(logp, entropy)
 
 
@@ -176,7 +182,12 @@ def tree(learner: Learner, packed: Packed) -> Current:
     return learner.forward(packed, range(packed.batch.n_paths))
 
 
-WAYS: dict[str, Way] = {"padded": padded, "padded, drawn logits": thrifty, "packed": end_to_end, "tree": tree}
+WAYS: dict[str, Way] = {
+    "padded": padded,
+    "padded, drawn logits": thrifty,
+    "packed": end_to_end,
+    "tree": tree,
+}
 
 
 def step(learner: Learner, way: Way, packed: Packed, terms: Terms) -> float:
@@ -195,7 +206,9 @@ def terms_of(packed: Packed) -> Terms:
 
 def gradient(learner: Learner) -> Tensor:
     """Return the gradient, end to end."""
-    return torch.cat([one.grad.flatten() for one in learner.parameters.values() if one.grad is not None])
+    return torch.cat(
+        [one.grad.flatten() for one in learner.parameters.values() if one.grad is not None]
+    )
 
 
 # --- measuring
@@ -219,7 +232,9 @@ class Measured:
         return self.seconds[way] / self.seconds["tree"]
 
 
-def measure(learner: Learner, packed: Packed, rounds: int, ways: Sequence[str] = tuple(WAYS)) -> Measured:
+def measure(
+    learner: Learner, packed: Packed, rounds: int, ways: Sequence[str] = tuple(WAYS)
+) -> Measured:
     """Compare the ways' gradients, then time them alternately."""
     terms, gradients = terms_of(packed), []
     for name in ways:
@@ -253,7 +268,9 @@ def peak(learner: Learner, way: str, packed: Packed) -> float:
 
 
 def _status(name: str) -> float:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    line = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -297,12 +314,17 @@ def shapes(learner: Learner, folder: Path, rounds: int, seed: int) -> int:
         short += part < GOAL
         mark = "ok" if part >= GOAL else "SHORT"
         print(f"\n{name}: gradients differ by {found.apart:.1e} at most")
-        print(f"{mark:5} token ratio {found.ratio:.2f}, gain {found.gain('padded'):.2f}x, {part:.2f} of it (>= {GOAL})")
+        print(
+            f"{mark:5} token ratio {found.ratio:.2f}, gain {found.gain('padded'):.2f}x, {part:.2f} of it (>= {GOAL})"
+        )
         for way, seconds in found.seconds.items():
             command = [sys.executable, __file__, "--peak", f"{folder}", name, way]
             used = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
             times = f"{1e3 * seconds:7.1f} ms CPU   tree is {found.gain(way):5.2f}x as fast"
-            print(f"      {way:22} {found.tokens[way]:6} tokens   {times}   peak {used:6.1f} MiB", flush=True)
+            print(
+                f"      {way:22} {found.tokens[way]:6} tokens   {times}   peak {used:6.1f} MiB",
+                flush=True,
+            )
     return short
 
 
@@ -317,18 +339,24 @@ def random_trees(learner: Learner, trees: int, rounds: int, seed: int) -> int:
     print(
         f"\n{mark:5} {trees} random trees, token ratios {min(ratios):.2f} to {max(ratios):.2f} ({median(ratios):.2f})"
     )
-    print(f"      gain over token ratio: median {median(parts):.2f}, least {min(parts):.2f} (>= {GOAL_RANDOM})")
+    print(
+        f"      gain over token ratio: median {median(parts):.2f}, least {min(parts):.2f} (>= {GOAL_RANDOM})"
+    )
     return int(min(parts) < GOAL_RANDOM)
 
 
 def main() -> int:
     """Measure everything; return 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each way")
     parser.add_argument("--trees", type=int, default=20, help="random trees")
     parser.add_argument("--seed", type=int, default=0, help="draws trees and tokens")
     parser.add_argument("--quick", action="store_true", help="one round, three random trees")
-    parser.add_argument("--peak", nargs=3, metavar=("MODEL", "SHAPE", "WAY"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--peak", nargs=3, metavar=("MODEL", "SHAPE", "WAY"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.trees = 1, min(options.trees, 3)
@@ -338,12 +366,18 @@ def main() -> int:
         folder, shape, way = options.peak
         print(peak(learner_in(Path(folder)), way, packed_of(SHAPES[shape], options.seed)))
         return 0
-    print(f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}")
+    print(
+        f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         save_model(Path(folder))
         learner = learner_in(Path(folder))
         short = shapes(learner, Path(folder), options.rounds, options.seed)
-        short += random_trees(learner, options.trees, options.rounds, options.seed) if options.trees else 0
+        short += (
+            random_trees(learner, options.trees, options.rounds, options.seed)
+            if options.trees
+            else 0
+        )
     return 1 if short else 0
 
 

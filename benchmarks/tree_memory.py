@@ -64,7 +64,9 @@ def _one(folder: Path, shape: str, way: str, checkpointing: bool, seed: int) -> 
 
 def main() -> int:
     """Print a line a shape; return 1 where the tree takes more than the packed paths."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--width", type=int, default=256, help="of the model")
     parser.add_argument("--layers", type=int, default=4, help="of the model")
     parser.add_argument("--seed", type=int, default=0, help="draws tokens")
@@ -74,13 +76,23 @@ def main() -> int:
     short = 0
     with tempfile.TemporaryDirectory() as name:
         weights = save_model(Path(name), options.width, options.layers)
-        print(f"{platform.machine()}, torch {torch.__version__}, Qwen2 of {weights / 1e6:.1f} million weights, MiB")
+        print(
+            f"{platform.machine()}, torch {torch.__version__}, Qwen2 of {weights / 1e6:.1f} million weights, MiB"
+        )
         for shape in SHAPES:
             for checkpointing in (False, True):
-                packed, tree = (alone(Path(name), shape, way, checkpointing, options.seed) for way in WAYS)
+                packed, tree = (
+                    alone(Path(name), shape, way, checkpointing, options.seed) for way in WAYS
+                )
                 short += tree > packed
-                mark, how = "ok" if tree <= packed else "SHORT", "checkpointed" if checkpointing else "plain"
-                print(f"{mark:5} {shape:40} {how:12} packed {packed:7.1f}   tree {tree:7.1f}", flush=True)
+                mark, how = (
+                    "ok" if tree <= packed else "SHORT",
+                    "checkpointed" if checkpointing else "plain",
+                )
+                print(
+                    f"{mark:5} {shape:40} {how:12} packed {packed:7.1f}   tree {tree:7.1f}",
+                    flush=True,
+                )
     return 1 if short else 0
 
 

@@ -40,7 +40,9 @@ OPENING = (
 )
 FLAT = 1.25  # the most by which a step of the largest vector may cost more than one of the smallest
 STEPS = 16_384  # of all environments of a vector together, a round
-Play = Callable[[list[str]], int]  # from the answers of one round of steps to how many of them were steps
+Play = Callable[
+    [list[str]], int
+]  # from the answers of one round of steps to how many of them were steps
 
 
 def judged(action: str, number: int, turn: int) -> tuple[str, bool | None]:
@@ -77,7 +79,9 @@ class Plain(gymnasium.Env[str, str]):
 
     observation_space = action_space = gymnasium.spaces.Text(1000)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Think of a number."""
         super().reset(seed=seed)
         self.number, self.turn = int(LAST * self.np_random.random()) + 1, 0
@@ -133,7 +137,8 @@ def measured(count: int, rounds: int) -> dict[str, float]:
     seconds: dict[str, list[float]] = {name: [] for name in plays}
     for i in range(rounds + 1):
         answers = [
-            [f"It may be \\boxed{{{n}}}." for n in row] for row in rng.integers(1, LAST + 1, (STEPS // count, count))
+            [f"It may be \\boxed{{{n}}}." for n in row]
+            for row in rng.integers(1, LAST + 1, (STEPS // count, count))
         ]
         for name, play in plays.items():
             began = time.process_time()
@@ -145,12 +150,16 @@ def measured(count: int, rounds: int) -> dict[str, float]:
 
 def main() -> int:
     """Measure, print, and return 1 where a figure misses its goal."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="3 rounds in less than a minute")
     given = parser.parse_args()
     logging.disable(logging.WARNING)  # of what GEM imports
-    print(f"Python {platform.python_version()}, gymnasium {gymnasium.__version__}, {platform.machine()}")
+    print(
+        f"Python {platform.python_version()}, gymnasium {gymnasium.__version__}, {platform.machine()}"
+    )
     print("envs   turngym us   gymnasium us   gem us   of gymnasium   of gem")
     ours, missed = [], []
     for count in COUNTS:
@@ -164,7 +173,9 @@ def main() -> int:
         if gem < us["turngym"]:
             missed.append(f"{count} environments are slower than GEM's")
     if ours[-1] > FLAT * ours[0]:
-        missed.append(f"a step of {COUNTS[-1]} costs {ours[-1] / ours[0]:.2f} times one of {COUNTS[0]}")
+        missed.append(
+            f"a step of {COUNTS[-1]} costs {ours[-1] / ours[0]:.2f} times one of {COUNTS[0]}"
+        )
     print("\n".join(f"MISSED: {what}" for what in missed) or "all goals are met")
     return bool(missed)
 

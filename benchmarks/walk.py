@@ -37,15 +37,21 @@ GOALS = {"train": 70, "eval": 45, "call": 6}
 
 def main() -> int:
     """Trace each walk that is asked for and print how many files it touched, by room; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("walks", nargs="*", metavar="train|eval|call", help="all three when left out")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "walks", nargs="*", metavar="train|eval|call", help="all three when left out"
+    )
     parser.add_argument("--list", action="store_true", help="name the files")
     args = parser.parse_args()
     walks = {"train": train, "eval": evaluate, "call": call}
     names = args.walks or list(walks)
     if len(names) > 1:
         more = ["--list"] if args.list else []
-        return max(subprocess.run([sys.executable, __file__, name, *more]).returncode for name in names)
+        return max(
+            subprocess.run([sys.executable, __file__, name, *more]).returncode for name in names
+        )
     files = walks[names[0]]()
     rooms = Counter(file.split("/")[0] for file in files)
     by_room = ", ".join(f"{room} {rooms[room]}" for room in ROOMS if rooms[room])
@@ -86,7 +92,11 @@ def command(line: str) -> set[str]:
                 raise
 
     before = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Path(os.devnull).open("w") as nowhere,
+        redirect_stdout(nowhere),
+    ):
         os.chdir(folder)
         try:
             return traced(run)
@@ -109,7 +119,9 @@ def traced(run: Callable[[], object]) -> set[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    functions = (code for code in seen if code.co_flags & inspect.CO_OPTIMIZED)  # neither modules nor classes
+    functions = (
+        code for code in seen if code.co_flags & inspect.CO_OPTIMIZED
+    )  # neither modules nor classes
     files = {code.co_filename for code in functions}
     rooms = tuple(f"{ROOT / room}{os.sep}" for room in ROOMS)
     return {str(Path(file).relative_to(ROOT)) for file in files if file.startswith(rooms)}

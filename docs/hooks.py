@@ -29,7 +29,9 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     for name in OF_ROOT:
         markdown = markdown.replace(f"](../{name}", f"]({name}")
     if page.file.src_uri == "commands.md":
-        markdown = re.sub(r"^## `(.+)`\n", lambda found: f"{found[0]}\n{help_of(found[1])}", markdown, flags=re.M)
+        markdown = re.sub(
+            r"^## `(.+)`\n", lambda found: f"{found[0]}\n{help_of(found[1])}", markdown, flags=re.M
+        )
     return markdown
 
 

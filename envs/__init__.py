@@ -27,5 +27,15 @@ from .sources import load_tasks
 from .tasks import ListTasks, Message, Task
 from .vector import TextVectorEnv
 
-__all__ = ["EnvFailure", "ListTasks", "Message", "Outcome", "QuestionEnv", "Reply", "Rewards", "Rubric", "StopReason"]
+__all__ = [
+    "EnvFailure",
+    "ListTasks",
+    "Message",
+    "Outcome",
+    "QuestionEnv",
+    "Reply",
+    "Rewards",
+    "Rubric",
+    "StopReason",
+]
 __all__ += ["Task", "TextEnv", "TextVectorEnv", "fork", "load_tasks", "outcome_of", "register_all"]

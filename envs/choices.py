@@ -44,7 +44,9 @@ def number(low: float = -LARGEST, high: float = LARGEST) -> Rule:
     """Return the rule for a number from `low` to `high`."""
 
     def holds(value: Any) -> bool:
-        return value is None or (isinstance(value, int | float) and type(value) is not bool and low <= value <= high)
+        return value is None or (
+            isinstance(value, int | float) and type(value) is not bool and low <= value <= high
+        )
 
     return holds
 
@@ -54,7 +56,9 @@ def text(pattern: str = r"[\w-]*", most: int = 200) -> Rule:
     known = re.compile(pattern, re.DOTALL)
 
     def holds(value: Any) -> bool:
-        return value is None or (isinstance(value, str) and len(value) <= most and known.fullmatch(value) is not None)
+        return value is None or (
+            isinstance(value, str) and len(value) <= most and known.fullmatch(value) is not None
+        )
 
     return holds
 
@@ -64,7 +68,9 @@ def several(rule: Rule) -> Rule:
 
     def holds(value: Any) -> bool:
         if isinstance(value, list | tuple):
-            return len(value) <= MOST_ITEMS and all(item is not None and rule(item) for item in value)
+            return len(value) <= MOST_ITEMS and all(
+                item is not None and rule(item) for item in value
+            )
         return rule(value)
 
     return holds
@@ -95,7 +101,9 @@ def is_task_file(value: Any) -> bool:
 
 def is_task_name(value: Any) -> bool:
     """Return whether a value is a word, as the names of data sets are, and no folder has that name."""
-    return text(r"[\w-]*")(value) and not (isinstance(value, str) and value and Path(value).is_dir())
+    return text(r"[\w-]*")(value) and not (
+        isinstance(value, str) and value and Path(value).is_dir()
+    )
 
 
 def is_near(value: Any, *folders: Path) -> bool:
@@ -103,7 +111,9 @@ def is_near(value: Any, *folders: Path) -> bool:
     path = Path(value)
     if ".." in path.parts or str(value).startswith("~"):
         return False
-    return not path.is_absolute() or any(path.is_relative_to(folder.absolute()) for folder in (Path.cwd(), *folders))
+    return not path.is_absolute() or any(
+        path.is_relative_to(folder.absolute()) for folder in (Path.cwd(), *folders)
+    )
 
 
 WORD, WORDS, INTEGER, INTEGERS = text(), several(text(r"[\w, -]*")), number(), several(number())
@@ -156,7 +166,19 @@ OPTIONS: Mapping[str, Rule] = {
     "user": text(r"[\w./-]*"),
 }
 # What an environment of another package means by them is not known, but these words have one meaning.
-SHARED = ("tasks", "shots", "corpus", "games", "url", "visit", "tools", "packages", "level", "memory_mb", "timeout")
+SHARED = (
+    "tasks",
+    "shots",
+    "corpus",
+    "games",
+    "url",
+    "visit",
+    "tools",
+    "packages",
+    "level",
+    "memory_mb",
+    "timeout",
+)
 # Settings of a training run. What is chosen by name (environments, methods) has its own check in `reserved_of`.
 BY_NAME: Rule = lambda value: True  # noqa: E731
 SETTINGS: Mapping[str, Rule] = {
@@ -164,7 +186,9 @@ SETTINGS: Mapping[str, Rule] = {
     "method": BY_NAME,
     "option": BY_NAME,  # each by `OPTIONS`
     **{name: OPTIONS[name] for name in ("tasks", "difficulty", "shots")},
-    "policy": text(".*", 4096),  # a model is checked before anything of it is loaded; a recipe's stays near
+    "policy": text(
+        ".*", 4096
+    ),  # a model is checked before anything of it is loaded; a recipe's stays near
     "chat_template": is_empty,
     "server": is_empty,
     "server_option": BY_NAME,  # see `PLAIN_SERVER_OPTIONS`
@@ -174,29 +198,52 @@ SETTINGS: Mapping[str, Rule] = {
     **dict.fromkeys(("engine", "lora_dtype", "dtype"), WORD),
     "device": text(r"[\w:]*"),
     "targets": several(text(r"[\w.]*")),
-    **dict.fromkeys(("shuffle_rewards", "from_optimizer", "slow_dtype", "checkpointing", "compile"), is_flag),
-    **dict.fromkeys(("steps", "token_budget", "updates", "minibatches", "eval_every", "prompts"), INTEGER),
+    **dict.fromkeys(
+        ("shuffle_rewards", "from_optimizer", "slow_dtype", "checkpointing", "compile"), is_flag
+    ),
+    **dict.fromkeys(
+        ("steps", "token_budget", "updates", "minibatches", "eval_every", "prompts"), INTEGER
+    ),
     **dict.fromkeys(("group", "max_tokens", "micro_tokens", "eval_tasks", "seed"), INTEGER),
     "threads": number(0, 1024),
     **dict.fromkeys(("lr", "lr_end", "clip_norm", "temperature", "rank"), INTEGER),
     "alpha": number(high=float("inf")),
-    **dict.fromkeys(("turn_deadline", "episode_deadline", "step_deadline", "stall_after"), number(high=float("inf"))),
+    **dict.fromkeys(
+        ("turn_deadline", "episode_deadline", "step_deadline", "stall_after"),
+        number(high=float("inf")),
+    ),
     "retries": INTEGER,
 }
 # Options of a vLLM server that turngym starts, which may be a number or a flag.
 PLAIN_SERVER_OPTIONS = (
-    *("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "enforce-eager"),
+    *(
+        "gpu-memory-utilization",
+        "max-num-seqs",
+        "max-num-batched-tokens",
+        "tensor-parallel-size",
+        "enforce-eager",
+    ),
 )
 # Settings of an evaluation: a suite sets those that are not the command's.
 EVALUATION: Mapping[str, Rule] = {
-    **{name: SETTINGS[name] for name in ("env", "option", "tasks", "difficulty", "shots", "temperature", "max_tokens")},
+    **{
+        name: SETTINGS[name]
+        for name in ("env", "option", "tasks", "difficulty", "shots", "temperature", "max_tokens")
+    },
     "split": WORD,
     **dict.fromkeys(("episodes", "samples", "top_p"), INTEGER),
     "k": INTEGERS,
-    **dict.fromkeys(("suite", "policy", "chat_template", "model", "base_url", "api_key_env", "tool_calls"), COMMAND),
-    **dict.fromkeys(("concurrency", "retries", "timeout", "token_budget", "request", "seed", "quiet"), COMMAND),
+    **dict.fromkeys(
+        ("suite", "policy", "chat_template", "model", "base_url", "api_key_env", "tool_calls"),
+        COMMAND,
+    ),
+    **dict.fromkeys(
+        ("concurrency", "retries", "timeout", "token_budget", "request", "seed", "quiet"), COMMAND
+    ),
     **dict.fromkeys(("return_reasoning", "finish_reason"), COMMAND),
-    **dict.fromkeys(("device", "dtype", "threads", "slow_dtype", "engine", "server", "server_option"), COMMAND),
+    **dict.fromkeys(
+        ("device", "dtype", "threads", "slow_dtype", "engine", "server", "server_option"), COMMAND
+    ),
     **dict.fromkeys(("out", "resume", "against", "source", "base"), COMMAND),
 }
 

@@ -92,8 +92,12 @@ class TextEnv(gymnasium.Env[str, str]):
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own annotation)
-    shared: ClassVar[frozenset[str]] = frozenset({"observation_space", "action_space", "spec", "examples"})
-    reads_thoughts: ClassVar[bool] = False  # whether `on_step` gets an action with what the agent thinks
+    shared: ClassVar[frozenset[str]] = frozenset(
+        {"observation_space", "action_space", "spec", "examples"}
+    )
+    reads_thoughts: ClassVar[bool] = (
+        False  # whether `on_step` gets an action with what the agent thinks
+    )
 
     def __init__(self, max_turns: int = 8) -> None:
         if max_turns < 1:
@@ -104,13 +108,22 @@ class TextEnv(gymnasium.Env[str, str]):
         self.examples = Examples()  # in front of each question
         self.turn, self.live = 0, False  # live: between reset and the end of an episode
         self.task_id = ""  # set by on_reset where tasks have names
-        self.category = ""  # set by on_reset where tasks are of several kinds, which reports count apart
-        self._named: dict[str, dict[str, float]] = {}  # rewards so far that have names, and their weights
+        self.category = (
+            ""  # set by on_reset where tasks are of several kinds, which reports count apart
+        )
+        self._named: dict[
+            str, dict[str, float]
+        ] = {}  # rewards so far that have names, and their weights
         self._began: dict[str, Any] = {}
         self._last = ""
         self._opening: tuple[str, dict[str, Any]] = "", {}
-        self._turns: list[Any] = []  # six items a turn, as one list costs less than a record of each
-        self._seen, self._read = "", 0  # digest of what the agent was shown and paid, and the number of turns in it
+        self._turns: list[
+            Any
+        ] = []  # six items a turn, as one list costs less than a record of each
+        self._seen, self._read = (
+            "",
+            0,
+        )  # digest of what the agent was shown and paid, and the number of turns in it
 
     @property
     def actions(self) -> list[str]:
@@ -165,10 +178,15 @@ class TextEnv(gymnasium.Env[str, str]):
 
     # -- Gymnasium --------------------------------------------------------------------------------------------------
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Begin an episode; `info` holds `messages`, `tools` (JSON schemas), `task_id`, and maybe `category`."""
         super().reset(seed=seed)
-        began = {"rng": self.np_random.bit_generator.state, "options": copied(options) if options else {}}
+        began = {
+            "rng": self.np_random.bit_generator.state,
+            "options": copied(options) if options else {},
+        }
         self.live, self.turn, self._turns, self._named, self._began = False, 0, [], {}, {}
         # Copies, as whoever gets them, and the environment whose they are, may change them or take them apart.
         given = copied(options) if options else {}
@@ -186,7 +204,9 @@ class TextEnv(gymnasium.Env[str, str]):
         An episode that ended in `tool_error` or `infra_error` earned no reward: its reward is NaN, never 0.
         """
         if not self.live:
-            raise gymnasium.error.ResetNeeded("this episode has ended (or never began): call reset() before step()")
+            raise gymnasium.error.ResetNeeded(
+                "this episode has ended (or never began): call reset() before step()"
+            )
         if not isinstance(action, str):
             raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
         self.live, began = False, self._began  # an episode whose step raises cannot go on
@@ -197,9 +217,13 @@ class TextEnv(gymnasium.Env[str, str]):
         except EnvFailure as failure:
             reply = Reply("", stop=StopReason.INFRA_ERROR, info={"error": str(failure)})
         if not isinstance(reply, Reply):
-            raise TypeError(f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply")
+            raise TypeError(
+                f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply"
+            )
         if self._began is not began:  # in another thread: the new episode is left as it is
-            raise gymnasium.error.ResetNeeded("reset() began another episode during this step; its answer is dropped")
+            raise gymnasium.error.ResetNeeded(
+                "reset() began another episode during this step; its answer is dropped"
+            )
         text, stop, role = _carried(reply.text, self, "on_step"), reply.stop, reply.role
         self.turn += 1
         if stop is None and self.turn >= self.max_turns:
@@ -215,7 +239,9 @@ class TextEnv(gymnasium.Env[str, str]):
         self._turns += action, role, text, reward, stop, self._named
         info: dict[str, Any] = {"turn": self.turn, "messages": [{"role": role, "content": text}]}
         if reply.info or self._named:
-            info |= copied({**reply.info, **self._named})  # what it is made of may live on in the environment
+            info |= copied(
+                {**reply.info, **self._named}
+            )  # what it is made of may live on in the environment
         if reply.valid is not None:
             info["valid"] = reply.valid
         if stop is not None:
@@ -228,7 +254,11 @@ class TextEnv(gymnasium.Env[str, str]):
     def fork(self) -> Self:
         """Return a live, independent copy in the same state with the same generator state."""
         twin = copy.copy(self)
-        memo: dict[int, Any] = {id(self): twin, id(self._turns): [*self._turns], id(self._opening): self._opening}
+        memo: dict[int, Any] = {
+            id(self): twin,
+            id(self._turns): [*self._turns],
+            id(self._opening): self._opening,
+        }
         for name, value in vars(self).items():
             if name in self.shared:
                 memo[id(value)] = value
@@ -248,7 +278,9 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises gymnasium.error.ResetNeeded where no episode has begun.
         """
         if not self._began:
-            raise gymnasium.error.ResetNeeded("there is no episode to write down: call reset() before snapshot()")
+            raise gymnasium.error.ResetNeeded(
+                "there is no episode to write down: call reset() before snapshot()"
+            )
         return {**copy.deepcopy(self._began), "actions": self.actions, "digest": self._digest()}
 
     def restore(self, snapshot: Mapping[str, Any]) -> str:
@@ -276,7 +308,9 @@ class TextEnv(gymnasium.Env[str, str]):
         return self._seen
 
 
-def fork(env: gymnasium.Env[str, str], memo: dict[int, Any] | None = None) -> gymnasium.Env[str, str]:
+def fork(
+    env: gymnasium.Env[str, str], memo: dict[int, Any] | None = None
+) -> gymnasium.Env[str, str]:
     """Return a live copy of an environment and of all its wrappers; `memo` is as `copy.deepcopy` has it.
 
     Raises TypeError where the environment below the wrappers is no `TextEnv`.
@@ -284,7 +318,9 @@ def fork(env: gymnasium.Env[str, str], memo: dict[int, Any] | None = None) -> gy
     memo = {} if memo is None else memo
     if isinstance(env, gymnasium.Wrapper):
         twin = memo[id(env)] = copy.copy(env)
-        twin.env = fork(env.env, memo)  # first: what the wrapper holds may refer to the environments below it
+        twin.env = fork(
+            env.env, memo
+        )  # first: what the wrapper holds may refer to the environments below it
         for name, value in vars(env).items():
             vars(twin)[name] = copy.deepcopy(value, memo)
         return twin
@@ -297,15 +333,29 @@ def fork(env: gymnasium.Env[str, str], memo: dict[int, Any] | None = None) -> gy
 def _carried(text: Any, env: TextEnv, method: str) -> str:
     """Return `text` with `?` for lone surrogates, which UTF-8 and so the text space cannot carry."""
     if not isinstance(text, str):
-        raise TypeError(f"{type(env).__name__}.{method} gives {text!r:.60} as the observation; it must be a str")
-    return text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode()
+        raise TypeError(
+            f"{type(env).__name__}.{method} gives {text!r:.60} as the observation; it must be a str"
+        )
+    return (
+        text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode()
+    )
 
 
 def _digest(before: str, *seen: Any) -> str:
     return hashlib.sha256(json.dumps([before, *seen]).encode()).hexdigest()[:16]
 
 
-_SAMPLES = ("look", "1 + 1 = 2", "\\boxed{7}", "naïve café", "θ ≤ π/2", "两个苹果", "🍎🍏", "line one\nline two", "")
+_SAMPLES = (
+    "look",
+    "1 + 1 = 2",
+    "\\boxed{7}",
+    "naïve café",
+    "θ ≤ π/2",
+    "两个苹果",
+    "🍎🍏",
+    "line one\nline two",
+    "",
+)
 _LENGTH = 8  # bytes in front of each string in shared memory
 MAX_BYTES = 65_536  # of a text, unless a space says otherwise
 
@@ -321,7 +371,9 @@ class TextSpace(Space[str]):
 
     is_np_flattenable = False  # strings have no fixed-size array form
 
-    def __init__(self, max_bytes: int = MAX_BYTES, seed: int | np.random.Generator | None = None) -> None:
+    def __init__(
+        self, max_bytes: int = MAX_BYTES, seed: int | np.random.Generator | None = None
+    ) -> None:
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; a text space needs at least 1 byte")
         self.max_bytes = max_bytes
@@ -330,9 +382,15 @@ class TextSpace(Space[str]):
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Draw a short string, also of characters outside ASCII."""
         if mask is not None or probability is not None:
-            raise ValueError("TextSpace.sample takes no mask or probability: it has no finite alphabet")
+            raise ValueError(
+                "TextSpace.sample takes no mask or probability: it has no finite alphabet"
+            )
         words = self.np_random.choice(len(_SAMPLES), size=int(self.np_random.integers(1, 4)))
-        return " ".join(_SAMPLES[int(i)] for i in words).encode()[: self.max_bytes].decode("utf-8", "ignore")
+        return (
+            " ".join(_SAMPLES[int(i)] for i in words)
+            .encode()[: self.max_bytes]
+            .decode("utf-8", "ignore")
+        )
 
     def contains(self, x: Any) -> bool:
         try:
@@ -351,7 +409,9 @@ class TextSpace(Space[str]):
 
 
 # Gymnasium dispatches on the first space of the sequence, which its annotation does not say.
-batch_differing_spaces.register(TextSpace, lambda spaces: Tuple([copy.deepcopy(space) for space in spaces]))
+batch_differing_spaces.register(
+    TextSpace, lambda spaces: Tuple([copy.deepcopy(space) for space in spaces])
+)
 
 
 @create_zero_array.register(TextSpace)
@@ -412,7 +472,9 @@ def copied(value: Any) -> Any:
     """Return a deep copy; of messages and other JSON data at a fraction of the time that `deepcopy` takes."""
     kind = type(value)
     if kind is dict:
-        return {key: item if type(item) in _CONSTANT else copied(item) for key, item in value.items()}
+        return {
+            key: item if type(item) in _CONSTANT else copied(item) for key, item in value.items()
+        }
     if kind is list:
         return [item if type(item) in _CONSTANT else copied(item) for item in value]
     return copy.deepcopy(value)

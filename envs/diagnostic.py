@@ -24,7 +24,20 @@ START, WON, LOST, INVALID = "start", "won", "lost", "invalid"
 COLOURS = ("red", "blue", "green")
 DOORS = ("north", "south", "east", "west", "up", "down")
 IDLE = ("wait", "look", "hum", "nod")
-NOUNS = ("alpha", "bravo", "delta", "gamma", "hotel", "india", "kilo", "lima", "oscar", "papa", "sierra", "tango")
+NOUNS = (
+    "alpha",
+    "bravo",
+    "delta",
+    "gamma",
+    "hotel",
+    "india",
+    "kilo",
+    "lima",
+    "oscar",
+    "papa",
+    "sierra",
+    "tango",
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +47,12 @@ class DiagnosticState:
     shows: tuple[str, ...]
     offers: tuple[str, ...]
     to: str = ""  # the state that a right word leads to; empty where no word is right
-    hidden: int = 0  # right words that the task draws among `offers`; 0: the word shown is the right one
-    leads: Mapping[str, str] = field(default_factory=dict)  # other words that lead somewhere, and where
+    hidden: int = (
+        0  # right words that the task draws among `offers`; 0: the word shown is the right one
+    )
+    leads: Mapping[str, str] = field(
+        default_factory=dict
+    )  # other words that lead somewhere, and where
 
     @property
     def copies(self) -> bool:
@@ -62,7 +79,9 @@ class DiagnosticWorld:
     states: Mapping[str, DiagnosticState]
     turns: int  # agent's turns that the shortest way to success takes, which is the limit
     tool: str = "ask"  # the word of the first state whose fate is watched; empty where none is better than the others
-    free: bool = False  # whether an action may go on behind its first word with a text that means nothing
+    free: bool = (
+        False  # whether an action may go on behind its first word with a text that means nothing
+    )
 
     @cached_property
     def draws(self) -> dict[str, list[tuple[str, frozenset[str]]]]:
@@ -118,7 +137,9 @@ class Start:
             return dict.fromkeys(state.offers, 1 / len(state.offers))
         idle = self.idle if state.leads else 0.0
         blind = (1 - self.skill - idle) / len(state.shows)
-        said = dict.fromkeys(state.shows, blind) | dict.fromkeys(state.leads, idle / max(len(state.leads), 1))
+        said = dict.fromkeys(state.shows, blind) | dict.fromkeys(
+            state.leads, idle / max(len(state.leads), 1)
+        )
         return said | {shown: blind + self.skill}
 
     def expects(self, world: DiagnosticWorld) -> dict[str, float]:
@@ -127,10 +148,14 @@ class Start:
         Shares: `tool` in first turns (left out where there is none), `skill`, right words where one copies, `valid`
         turns, `success`; and `pass_at_8`.
         """
-        kept = 1 - self.noise  # the share of turns without noise in the word; the end of a turn has it, too
+        kept = (
+            1 - self.noise
+        )  # the share of turns without noise in the word; the end of a turn has it, too
         kept *= kept
 
-        def walk(at: str, left: int) -> NDArray[np.float64]:  # the mean of turns, of valid turns and of success
+        def walk(
+            at: str, left: int
+        ) -> NDArray[np.float64]:  # the mean of turns, of valid turns and of success
             if at not in world.states or not left:
                 return np.array([0.0, 0.0, at == WON])
             state = world.states[at]
@@ -144,7 +169,12 @@ class Start:
         turns, valid, success = walk(START, world.turns).tolist()
         copying = next(state for state in world.states.values() if state.copies)
         skill = kept * self.says(world, copying, copying.shows[0])[copying.shows[0]]
-        found = {"skill": skill, "valid": valid / turns, "success": success, "pass_at_8": 1 - (1 - success) ** 8}
+        found = {
+            "skill": skill,
+            "valid": valid / turns,
+            "success": success,
+            "pass_at_8": 1 - (1 - success) ** 8,
+        }
         return found | ({"tool": kept * self.tool} if world.tool else {})
 
 
@@ -159,7 +189,9 @@ def _copying(links: int, idle: tuple[str, ...] = ()) -> dict[str, DiagnosticStat
 
 def _bloomer(name: str, idle: tuple[str, ...] = (), free: bool = False) -> DiagnosticWorld:
     """Return a world of a sure third by guessing, and of a tool that pays in full once three words can be copied."""
-    first = DiagnosticState(("start",), ("guess", "ask"), leads={"guess": "colour", "ask": "copy-1"})
+    first = DiagnosticState(
+        ("start",), ("guess", "ask"), leads={"guess": "colour", "ask": "copy-1"}
+    )
     guess = DiagnosticState(("colour",), COLOURS, WON, hidden=1)
     return DiagnosticWorld(name, {START: first, "colour": guess, **_copying(3, idle)}, 4, free=free)
 
@@ -170,7 +202,12 @@ def _ways() -> DiagnosticWorld:
     return DiagnosticWorld("many-ways", {START: first, **_copying(2)}, 3, tool="")
 
 
-_ALL = (_bloomer("late-bloomer"), _bloomer("useless-choice", idle=IDLE), _ways(), _bloomer("distractor", free=True))
+_ALL = (
+    _bloomer("late-bloomer"),
+    _bloomer("useless-choice", idle=IDLE),
+    _ways(),
+    _bloomer("distractor", free=True),
+)
 WORLDS = {world.name: world for world in _ALL}
 _ENDS = {WON: StopReason.GOAL, LOST: StopReason.ANSWERED, INVALID: StopReason.NO_ANSWER}
 
@@ -192,7 +229,11 @@ class WorldEnv(TextEnv):
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         index = choose_index(rng, options, self.tasks)
-        self.state, self.drawn, self.task_id = START, self.world.task(index), f"{self.world.name}-{index}"
+        self.state, self.drawn, self.task_id = (
+            START,
+            self.world.task(index),
+            f"{self.world.name}-{index}",
+        )
         return self.drawn[START][0]
 
     def on_step(self, text: str) -> Reply:
@@ -226,7 +267,9 @@ def _maker(name: str) -> Callable[..., WorldEnv]:
 
 # A tool that pays only once it is mastered, beside a guess that pays a third from the start; the same with words that
 # are allowed while copying, lead back to the same word and cost a turn; the first with free text behind every action.
-make_late_bloomer, make_useless_choice, make_distractor = map(_maker, ("late-bloomer", "useless-choice", "distractor"))
+make_late_bloomer, make_useless_choice, make_distractor = map(
+    _maker, ("late-bloomer", "useless-choice", "distractor")
+)
 
 
 @strict

@@ -13,7 +13,16 @@ from .core import EnvFailure
 from .rewards import Grade
 
 FORM = "def grade(answer, gold), which returns True, False or a number from 0 to 1"
-_GOLD_NAMES = ("gold", "target", "expected", "truth", "ground_truth", "reference", "label", "correct")
+_GOLD_NAMES = (
+    "gold",
+    "target",
+    "expected",
+    "truth",
+    "ground_truth",
+    "reference",
+    "label",
+    "correct",
+)
 
 
 class FunctionGrader:
@@ -47,7 +56,9 @@ class FunctionGrader:
             raise
         except Exception as error:
             message = f"{type(error).__name__}: {_without(gold, str(error))}{place(error)}"
-            raise EnvFailure(f"the grader {self.name} raises {message}; it must grade any text") from error
+            raise EnvFailure(
+                f"the grader {self.name} raises {message}; it must grade any text"
+            ) from error
         return Grade(self._checked(reward), answer, self.name)
 
     def _checked(self, reward: Any) -> float:
@@ -81,10 +92,14 @@ def _check_signature(function: Callable[..., Any], name: str) -> None:
     try:
         signature.bind("answer", "gold")
     except TypeError:
-        raise TypeError(f"the grader {name} takes {signature}; it is called with two texts: {FORM}") from None
+        raise TypeError(
+            f"the grader {name} takes {signature}; it is called with two texts: {FORM}"
+        ) from None
     first, second, *_ = [*signature.parameters, "", ""]
     if first in _GOLD_NAMES and second not in _GOLD_NAMES:
-        raise TypeError(f"the grader {name} takes {signature}; the answer comes first, then the gold: {FORM}")
+        raise TypeError(
+            f"the grader {name} takes {signature}; the answer comes first, then the gold: {FORM}"
+        )
 
 
 def _without(gold: str, text: str) -> str:

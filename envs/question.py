@@ -15,7 +15,16 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..tools import AnyTool, Format, FunctionTool, Status, ToolCall, ToolFailure, ToolResult, get_format
+from ..tools import (
+    AnyTool,
+    Format,
+    FunctionTool,
+    Status,
+    ToolCall,
+    ToolFailure,
+    ToolResult,
+    get_format,
+)
 from ..tools.core import Overdue, cut_middle, within
 from ..tools.formats import unfenced
 from ..tools.formats.foreign import foreign_call
@@ -29,9 +38,7 @@ TOOL_TIMEOUT = 60.0
 GRACE = 5.0  # on top, in which a tool with a limit of its own has what it needs, and ends what an agent did in time
 RESULT_CHARACTERS = 16_000  # of a tool's result that an agent sees: at most 4 bytes each, they fit in the text space
 # How tools are used, for the prompts of stock models; the format or the chat template says how a call is written.
-CALLS = (
-    "Call a tool where it helps: one call at a time, then wait for its result. When you know the answer, make no call. "
-)
+CALLS = "Call a tool where it helps: one call at a time, then wait for its result. When you know the answer, make no call. "
 
 
 def is_lenient(answers: str) -> bool:
@@ -123,11 +130,15 @@ class Toolbox:
         if hasattr(tool, "timeout"):
             tool.timeout = min(tool.timeout, self.timeout)
             seconds += GRACE
-        if isinstance(tool, FunctionTool) and tool.asynchronous:  # it is cancelled, and ends what it began
+        if (
+            isinstance(tool, FunctionTool) and tool.asynchronous
+        ):  # it is cancelled, and ends what it began
             limit = {"timeout": seconds}
             seconds += GRACE
         try:
-            result: ToolResult = within(seconds, lambda: tool.call(call.arguments, **limit), f"the tool {call.name}")
+            result: ToolResult = within(
+                seconds, lambda: tool.call(call.arguments, **limit), f"the tool {call.name}"
+            )
             return result
         except Overdue as overdue:
             raise ToolFailure(str(overdue)) from None
@@ -151,7 +162,9 @@ class _Planted:
 
     def __getitem__(self, i: int, /) -> Task:
         task = self._tasks[i]
-        return replace(task, gold=self._gold, aliases=(), solution=task.solution and f"print({self._gold!r})")
+        return replace(
+            task, gold=self._gold, aliases=(), solution=task.solution and f"print({self._gold!r})"
+        )
 
 
 class QuestionEnv(TextEnv):
@@ -174,7 +187,9 @@ class QuestionEnv(TextEnv):
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "grader", "format", "task"}
-    grades_all: ClassVar[bool] = False  # whether what an agent wrote behind its final answer is graded, too
+    grades_all: ClassVar[bool] = (
+        False  # whether what an agent wrote behind its final answer is graded, too
+    )
 
     def __init__(
         self,
@@ -198,7 +213,9 @@ class QuestionEnv(TextEnv):
         self.task: Task | None = None
         self.results: list[str] = []
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Begin an episode; `info` also holds `levels` where tools have isolation levels."""
         observation, info = super().reset(seed=seed, options=options)
         # Behind the base class, whose digest it would change: an episode is the same at every level.
@@ -213,7 +230,11 @@ class QuestionEnv(TextEnv):
         return self.task.prompt
 
     def without_thoughts(self, action: str) -> str:
-        return self.format.without_thoughts(action) if len(self.toolbox) else super().without_thoughts(action)
+        return (
+            self.format.without_thoughts(action)
+            if len(self.toolbox)
+            else super().without_thoughts(action)
+        )
 
     def on_step(self, text: str) -> Reply:
         if len(self.toolbox):
@@ -221,13 +242,17 @@ class QuestionEnv(TextEnv):
             parsed = self.format.parse(text, names)
             if parsed.call is not None:
                 return self._use(parsed.call)
-            foreign = foreign_call(text, self.format.name, names, malformed=parsed.error is not None)
+            foreign = foreign_call(
+                text, self.format.name, names, malformed=parsed.error is not None
+            )
             told = {"foreign_call": foreign} if foreign else {}
             if parsed.error is not None:
                 role, content = self.format.observe(f"error: {parsed.error}", None)
                 info = {"tool": None, "tool_status": "malformed", **told}
                 return Reply(content, role=role, info=info, valid=False)
-            reply = self._grade(text if self.grades_all else parsed.text)  # mostly nothing behind an answer counts
+            reply = self._grade(
+                text if self.grades_all else parsed.text
+            )  # mostly nothing behind an answer counts
             return replace(reply, info={**reply.info, **told})
         return self._grade(text)
 
@@ -254,7 +279,9 @@ class QuestionEnv(TextEnv):
         Raises `EnvFailure` where the grader cannot run.
         """
         grader_same = getattr(self.grader, "same", None)
-        return super().same(first, second) if grader_same is None else bool(grader_same(first, second))
+        return (
+            super().same(first, second) if grader_same is None else bool(grader_same(first, second))
+        )
 
     def messages(self, observation: str) -> list[Message]:
         instructions = self.format.instructions(self.toolbox.schemas) if len(self.toolbox) else ""
@@ -283,7 +310,10 @@ class QuestionEnv(TextEnv):
         code = call.arguments.get("code")
         if call.name == "python" and isinstance(code, str):
             call = replace(call, arguments={**call.arguments, "code": unfenced(code)})
-        results, result = self.results, self.toolbox.call(call)  # a reset meanwhile begins another list
+        results, result = (
+            self.results,
+            self.toolbox.call(call),
+        )  # a reset meanwhile begins another list
         text = cut_middle(result.text.rstrip("\n"), RESULT_CHARACTERS)
         if result.status is Status.OK:
             results.append(text)

@@ -45,7 +45,9 @@ class Entry:
     entry_point: str
     summary: str
     package: str = "turngym"
-    needs: str = ""  # what has to be there that no package brings; without it `make` says what to do
+    needs: str = (
+        ""  # what has to be there that no package brings; without it `make` says what to do
+    )
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("registry.toml").read_text("utf-8"))
@@ -68,7 +70,10 @@ class Limited(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
 
 def entries() -> tuple[Entry, ...]:
     """Return the environments of turngym, then those that installed packages declare, by id and package."""
-    return (*ENVS, *(Entry(one.name, one.spec, one.summary, package=one.package) for one in declared(GROUP)))
+    return (
+        *ENVS,
+        *(Entry(one.name, one.spec, one.summary, package=one.package) for one in declared(GROUP)),
+    )
 
 
 def register_all() -> None:
@@ -76,7 +81,9 @@ def register_all() -> None:
     known = entries()
     for entry in known:
         if entry.id not in gymnasium.registry:
-            with contextlib.suppress(gymnasium.error.Error):  # an id that Gymnasium refuses: `make` says so
+            with contextlib.suppress(
+                gymnasium.error.Error
+            ):  # an id that Gymnasium refuses: `make` says so
                 _register(entry, known)
 
 
@@ -115,21 +122,31 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     for name in kwargs:
         if name not in options and not takes_any:
             known = f"its options are {', '.join(options)}" if options else "it takes none"
-            raise ValueError(f"{env_id} takes no option {name!r}; {did_you_mean(name, options)}{known}")
+            raise ValueError(
+                f"{env_id} takes no option {name!r}; {did_you_mean(name, options)}{known}"
+            )
     try:
         env = creator(**{**spec.kwargs, **kwargs})
     except TypeError as error:
         own = getattr(creator, "__name__", "")
-        lacks_option = "required" in str(error) and str(error).startswith((f"{own}()", f"{own}.__init__()"))
+        lacks_option = "required" in str(error) and str(error).startswith(
+            (f"{own}()", f"{own}.__init__()")
+        )
         hint = "; give it a default, or name it with --option" if lacks_option else place(error)
         raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}{hint}") from error
     if env is None:
-        raise TypeError(f"{env_id} returns None; it has to return the environment: does it lack a `return`?")
+        raise TypeError(
+            f"{env_id} returns None; it has to return the environment: does it lack a `return`?"
+        )
     if not isinstance(env, TextEnv):
-        raise TypeError(f"{env_id} makes a {type(env).__name__}; turngym supports TextEnv environments only")
+        raise TypeError(
+            f"{env_id} makes a {type(env).__name__}; turngym supports TextEnv environments only"
+        )
     if "max_turns" not in vars(env):
         raise TypeError(f"{type(env).__name__}.__init__ has to call super().__init__(max_turns)")
-    env.spec = copy.deepcopy(spec)  # as `gymnasium.make` does: what made an environment can be read from it
+    env.spec = copy.deepcopy(
+        spec
+    )  # as `gymnasium.make` does: what made an environment can be read from it
     env.spec.id = env_id
     env.spec.kwargs |= kwargs
     return env
@@ -156,7 +173,11 @@ def spec_of(env_id: str) -> EnvSpec:
     elif name.isidentifier() or not name:
         made = load(env_id, "environment")
         if not callable(made) or (inspect.isclass(made) and not issubclass(made, TextEnv)):
-            what = f"the class {made.__name__}" if inspect.isclass(made) else f"a {type(made).__name__}"
+            what = (
+                f"the class {made.__name__}"
+                if inspect.isclass(made)
+                else f"a {type(made).__name__}"
+            )
             fix = "name a class that derives from TextEnv, or a function that makes one"
             raise ValueError(f"{env_id} is {what}; {fix}")
         gymnasium.register(env_id, entry_point=env_id)
@@ -182,15 +203,21 @@ def takes(env_id: str, option: str) -> bool:
 def _options(creator: Callable[..., Any]) -> tuple[list[str], bool]:
     options = inspect.signature(creator).parameters.values()
     variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [one.name for one in options if one.kind not in variable], any(one.kind is variable[0] for one in options)
+    return [one.name for one in options if one.kind not in variable], any(
+        one.kind is variable[0] for one in options
+    )
 
 
 def _creator(spec: EnvSpec) -> Callable[..., Any]:
     if callable(spec.entry_point):
         return spec.entry_point
     if spec.entry_point is None:
-        raise ValueError(f"{spec.id} has no entry point: Gymnasium makes it as a vector only, and turngym needs one")
-    package = next((f" of the package {entry.package}" for entry in entries() if entry.id == spec.id), "")
+        raise ValueError(
+            f"{spec.id} has no entry point: Gymnasium makes it as a vector only, and turngym needs one"
+        )
+    package = next(
+        (f" of the package {entry.package}" for entry in entries() if entry.id == spec.id), ""
+    )
     creator: Callable[..., Any] = load(spec.entry_point, f"environment {spec.id}{package}")
     return creator
 
@@ -203,11 +230,15 @@ def _register_late(env_id: str) -> None:
     if (entry := next((entry for entry in known if entry.id == env_id), None)) is None:
         ids = [entry.id for entry in known]
         names = f"{did_you_mean(env_id, [*ids, *gymnasium.registry])}turngym has {', '.join(ids)}"
-        raise ValueError(f"unknown environment {env_id!r}; {names}; one in a file of your own is named file.py:factory")
+        raise ValueError(
+            f"unknown environment {env_id!r}; {names}; one in a file of your own is named file.py:factory"
+        )
     try:
         _register(entry, known)
     except gymnasium.error.Error as error:
-        raise ValueError(f"the package {entry.package} declares {env_id!r}, which Gymnasium refuses: {error}") from None
+        raise ValueError(
+            f"the package {entry.package} declares {env_id!r}, which Gymnasium refuses: {error}"
+        ) from None
 
 
 def _register(entry: Entry, known: Iterable[Entry]) -> None:
@@ -255,7 +286,9 @@ class EnvOptions:
         values = {name: value for name, value in fields.items() if value is not None}
         for name, value in named_values("option", self.option).items():
             if name in values:
-                raise ValueError(f"{name} is given twice, by --{name} and by --option {name}={value}; give it once")
+                raise ValueError(
+                    f"{name} is given twice, by --{name} and by --option {name}={value}; give it once"
+                )
             values[name] = value
         return values
 
@@ -284,9 +317,13 @@ def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
     for item in items:
         name, equals, value = item.partition("=")
         if name in values:
-            raise ValueError(f"--{flag} {name} is given twice, the second time as {item!r}; give it once")
+            raise ValueError(
+                f"--{flag} {name} is given twice, the second time as {item!r}; give it once"
+            )
         if not equals:
-            raise ValueError(f"--{flag} {item!r} is not of the form name=value, such as max_turns=3")
+            raise ValueError(
+                f"--{flag} {item!r} is not of the form name=value, such as max_turns=3"
+            )
         try:
             values[name] = parse_toml(f"value = {value}")["value"]
         except ValueError:  # no TOML, or too much of it
@@ -294,7 +331,9 @@ def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def levels_of(env: TextEnv) -> dict[str, str]:  # the isolation levels of the tools of `env` that have one, by name
+def levels_of(
+    env: TextEnv,
+) -> dict[str, str]:  # the isolation levels of the tools of `env` that have one, by name
     return env.toolbox.levels if isinstance(env, QuestionEnv) else {}
 
 
@@ -346,7 +385,11 @@ def far_choices(values: Mapping[str, Any], *folders: Path) -> list[str]:
     """
     paths = {name: values.get(name) for name in ("tasks", "shots", "corpus", "policy")}
     texts = {name: path for name, path in paths.items() if isinstance(path, str)}
-    return [named_choice(name, path) for name, path in texts.items() if not choices.is_near(path, *folders)]
+    return [
+        named_choice(name, path)
+        for name, path in texts.items()
+        if not choices.is_near(path, *folders)
+    ]
 
 
 def named_choice(name: str, value: Any) -> str:
@@ -368,7 +411,11 @@ def _reserved_tools(value: Any) -> list[str]:
     """Return the tools whose code is not imported yet; of a shape that is no list of names all of it."""
     names = [one for text in _texts(value) for one in tool_names(text)]
     found = [f"tools={one}" for one in names if is_foreign(one, TOOLS) or not choices.WORD(one)]
-    flat = value is None or isinstance(value, str) or all(isinstance(one, str) for one in _items(value))
+    flat = (
+        value is None
+        or isinstance(value, str)
+        or all(isinstance(one, str) for one in _items(value))
+    )
     return found if flat else [named_choice("tools", value), *found]
 
 
@@ -407,7 +454,12 @@ def is_plugin(env_id: str) -> bool:
 def plugin_tools(options: Mapping[str, Any]) -> list[str]:
     """Return the tools among the options of an environment that installed packages declare."""
     declared_tools = {plugin.name for plugin in declared(TOOLS)}
-    return [name for text in _texts(options.get("tools")) for name in tool_names(text) if name in declared_tools]
+    return [
+        name
+        for text in _texts(options.get("tools"))
+        for name in tool_names(text)
+        if name in declared_tools
+    ]
 
 
 def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -> None:
@@ -446,4 +498,8 @@ def flag_of(one: str) -> str:
 
 def _quoted(value: str) -> str:
     """Return a word for a shell."""
-    return shlex.quote(value) if value.isprintable() else shlex.quote(value.encode("unicode_escape").decode())
+    return (
+        shlex.quote(value)
+        if value.isprintable()
+        else shlex.quote(value.encode("unicode_escape").decode())
+    )

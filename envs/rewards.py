@@ -39,10 +39,14 @@ def check_weights(names: Mapping[str, Any], weights: Named) -> dict[str, float]:
         raise ValueError("no reward is named; name at least one, such as {'correct': 1.0}")
     for name in names:
         if not (isinstance(name, str) and re.fullmatch(r"[\w-]+", name)):
-            raise ValueError(f"a reward is called {name!r}; a name has letters, digits, _ and - only")
+            raise ValueError(
+                f"a reward is called {name!r}; a name has letters, digits, _ and - only"
+            )
     for name, weight in weights.items():
         if name not in names:
-            raise ValueError(f"there is a weight for {name!r}, which is no reward; the rewards are {', '.join(names)}")
+            raise ValueError(
+                f"there is a weight for {name!r}, which is no reward; the rewards are {', '.join(names)}"
+            )
         _check_number(f"the weight of {name!r}", weight)
     return {name: float(weight) for name, weight in weights.items()}
 
@@ -56,7 +60,9 @@ def added(before: Mapping[str, dict[str, float]], reward: Rewards) -> dict[str, 
     for name, value in reward.rewards.items():
         weight = reward.weights[name]
         if weights.setdefault(name, weight) != weight:
-            raise ValueError(f"the reward {name!r} weighs {weight:g}, and {weights[name]:g} in an earlier turn")
+            raise ValueError(
+                f"the reward {name!r} weighs {weight:g}, and {weights[name]:g} in an earlier turn"
+            )
         sums[name] = sums.get(name, 0.0) + value
     return {"rewards": sums, "weights": weights}
 

@@ -21,7 +21,13 @@ from ..tools.files import TooMuch, data_lines
 from .tasks import ALL, ListTasks, Message, Task, check_split, did_you_mean, refuse, text_share
 
 M = TypeVar("M")
-KINDS = ("category", "subject", "type", "subfield", "level")  # fields that may hold a category, the first that does
+KINDS = (
+    "category",
+    "subject",
+    "type",
+    "subfield",
+    "level",
+)  # fields that may hold a category, the first that does
 # One number whose digits are grouped by commas, with a currency or a unit; in a list or a tuple a comma parts elements.
 _GROUPED_NUMBER = re.compile(r"[^\w,(\[{]*\d{1,3}(?:,\d{3})+(?!\d)[^,]*")
 _MISSING = ("nan", "NaN", "<NA>")  # how pandas writes a missing value
@@ -78,11 +84,17 @@ def as_chat(value: Any) -> ChatPrompt:
     roles = [message["role"] for message in messages]
     talk = roles[1:] if roles[0] == "system" else roles
     if not talk or talk[-1] != "user":
-        raise ValueError(f"its last message is of the role {roles[-1]!r}; it needs a question of the user at the end")
+        raise ValueError(
+            f"its last message is of the role {roles[-1]!r}; it needs a question of the user at the end"
+        )
     alternating = ["user" if place % 2 == 0 else "assistant" for place in range(len(talk))]
     if talk != alternating:
-        raise ValueError(f"it has the roles {', '.join(roles)}; system comes first, then user and assistant take turns")
-    opening = tuple({"role": message["role"], "content": message["content"]} for message in messages[:-1])
+        raise ValueError(
+            f"it has the roles {', '.join(roles)}; system comes first, then user and assistant take turns"
+        )
+    opening = tuple(
+        {"role": message["role"], "content": message["content"]} for message in messages[:-1]
+    )
     return ChatPrompt(opening, as_text(messages[-1]["content"]))
 
 
@@ -90,9 +102,13 @@ def _check_message(number: int, message: Any) -> None:
     if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
         raise ValueError(f"message {number} is {message!r:.60}; it needs `role` and `content`")
     if message["role"] not in ("system", "user", "assistant"):
-        raise ValueError(f"message {number} has the role {message['role']!r}; use system, user and assistant")
+        raise ValueError(
+            f"message {number} has the role {message['role']!r}; use system, user and assistant"
+        )
     if not isinstance(message["content"], str):
-        raise ValueError(f"message {number} has the content {message['content']!r:.60}; only text is read")
+        raise ValueError(
+            f"message {number} has the content {message['content']!r:.60}; only text is read"
+        )
 
 
 def final_answer(value: Any) -> str:
@@ -111,15 +127,24 @@ class Fields:
 
     problem: str  # the problem's field; a dot reaches into a nested row
     answer: str  # the answer's field, likewise
-    prompt: Callable[[Any], str | ChatPrompt] = as_chat  # of the problem's field; raises ValueError if it cannot
-    gold: Callable[[Any], str | tuple[str, ...]] = final_answer  # likewise the gold, or all right answers
+    prompt: Callable[[Any], str | ChatPrompt] = (
+        as_chat  # of the problem's field; raises ValueError if it cannot
+    )
+    gold: Callable[[Any], str | tuple[str, ...]] = (
+        final_answer  # likewise the gold, or all right answers
+    )
     aliases: str | None = None  # a field that may hold more right answers
     category: str | None = None  # a field that may hold the category, if none of `KINDS` does
 
 
 VERL = Fields("prompt", "reward_model.ground_truth", category="data_source")
 # The fields that need no naming.
-SHAPES = (Fields("problem", "answer"), Fields("question", "answer"), Fields("prompt", "answer"), VERL)
+SHAPES = (
+    Fields("problem", "answer"),
+    Fields("question", "answer"),
+    Fields("prompt", "answer"),
+    VERL,
+)
 
 
 class QuestionRow(NamedTuple):
@@ -155,7 +180,9 @@ def read_row(
         try:
             for gold in golds:
                 if gold in _MISSING:
-                    raise ValueError("that is how a missing value is written; leave the row out, or fill it")
+                    raise ValueError(
+                        "that is how a missing value is written; leave the row out, or fill it"
+                    )
                 check_gold(gold)
         except ValueError as error:
             raise ValueError(f": field {fields.answer!r} is {answer!r}: {error}") from None
@@ -164,12 +191,16 @@ def read_row(
     if not isinstance(row, dict):
         raise ValueError(f" has a {type(row).__name__}; a row needs {expected(shapes)}; {fix}")
     names = ", ".join(map(str, row))
-    raise ValueError(f" has the fields {names}; a row needs {expected(shapes)}; {_near_field(row, shapes)}{fix}")
+    raise ValueError(
+        f" has the fields {names}; a row needs {expected(shapes)}; {_near_field(row, shapes)}{fix}"
+    )
 
 
 def _near_field(row: Mapping[str, Any], shapes: Sequence[Fields]) -> str:
     """Return the field that a row may have misspelled, as `did_you_mean` says it."""
-    fields = [field for shape in shapes for field in (shape.problem, shape.answer) if "." not in field]
+    fields = [
+        field for shape in shapes for field in (shape.problem, shape.answer) if "." not in field
+    ]
     hints = [did_you_mean(str(name), fields) for name in row if name not in fields]
     return next(filter(None, hints), "")
 
@@ -213,14 +244,22 @@ def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str,
 class SourceOptions:
     """Options of task sets that are read. Raises ValueError where one of them cannot be."""
 
-    split: str = "train"  # what the tasks are for: `train`, `valid` or `test`; `all` for those of all splits
+    split: str = (
+        "train"  # what the tasks are for: `train`, `valid` or `test`; `all` for those of all splits
+    )
     holdout: float | None = None  # the share of problems kept for `valid`; None is the source's own
     config: str | None = None  # the part of a data set
-    problem_field: str | None = None  # the field of the problem, where the source does not say so itself
+    problem_field: str | None = (
+        None  # the field of the problem, where the source does not say so itself
+    )
     answer_field: str | None = None  # the field of the answer, likewise
     bad_rows: int = 0  # how many rows without a usable problem and gold may be left out
-    check_gold: Callable[[str], object] = str  # raises ValueError for a gold that the grader could not use
-    shapes: Sequence[Fields] = SHAPES  # the fields that need no naming; named ones are read as the first of these are
+    check_gold: Callable[[str], object] = (
+        str  # raises ValueError for a gold that the grader could not use
+    )
+    shapes: Sequence[Fields] = (
+        SHAPES  # the fields that need no naming; named ones are read as the first of these are
+    )
     make: Make = plain_task  # raises ValueError, with the end of a sentence, where the row holds something wrong
 
     def __post_init__(self) -> None:
@@ -232,7 +271,9 @@ class SourceOptions:
             raise ValueError(f"split is {self.split!r} and {parted}, so set it to 0")
         problem, answer = self.problem_field, self.answer_field
         if (problem is None) != (answer is None):
-            raise ValueError(f"problem_field is {problem!r} and answer_field is {answer!r}; name both or none")
+            raise ValueError(
+                f"problem_field is {problem!r} and answer_field is {answer!r}; name both or none"
+            )
         if type(self.bad_rows) is not int or self.bad_rows < 0:
             raise ValueError(f"bad_rows is {self.bad_rows!r}; it is a number of rows, at least 0")
 
@@ -249,7 +290,10 @@ class SourceOptions:
 
 
 def tasks_of(
-    rows: Iterable[tuple[str, str, Any]], what: str, shapes: Sequence[Fields], options: SourceOptions
+    rows: Iterable[tuple[str, str, Any]],
+    what: str,
+    shapes: Sequence[Fields],
+    options: SourceOptions,
 ) -> list[Task]:
     """Return the tasks of rows that come as (where the row is, a name for its task, the row).
 
@@ -267,7 +311,11 @@ def tasks_of(
         except ValueError as fault:
             faults.append(f"{where}{fault}")
     if len(faults) > options.bad_rows:
-        more = f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)" if tasks else ""
+        more = (
+            f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"
+            if tasks
+            else ""
+        )
         raise ValueError(faults[0] + more)
     if not tasks:
         raise ValueError(f"{what} has no rows; it needs rows with {expected(shapes)}")
@@ -277,9 +325,15 @@ def tasks_of(
 def apply_holdout(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]:
     """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts."""
     if holdout:
-        tasks = [task for task in tasks if (text_share(_SALT + task.prompt) < holdout) == (split == "valid")]
+        tasks = [
+            task
+            for task in tasks
+            if (text_share(_SALT + task.prompt) < holdout) == (split == "valid")
+        ]
         if not tasks:
-            raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2")
+            raise ValueError(
+                f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2"
+            )
     return tasks
 
 
@@ -303,15 +357,23 @@ def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOp
     A row without an `id` is named by file and line, which say where to look for it.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"task file {path} does not exist; give a .jsonl or .json, .csv, .tsv or .parquet file")
+        raise FileNotFoundError(
+            f"task file {path} does not exist; give a .jsonl or .json, .csv, .tsv or .parquet file"
+        )
     options.refuse(f"{path} is a file", "config")
     shapes = [options.fields] if options.fields else options.shapes
     named_rows = ((f"{path}:{number}", f"{path.name}-{number}", row) for number, row in rows)
     tasks = tasks_of(named_rows, str(path), shapes, options)
-    return ListTasks(apply_holdout(tasks, str(path), options.split, options.holdout or 0.0), path.name, options.split)
+    return ListTasks(
+        apply_holdout(tasks, str(path), options.split, options.holdout or 0.0),
+        path.name,
+        options.split,
+    )
 
 
-def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> Iterator[tuple[int, Any]]:
+def json_rows(
+    path: Path, number_type: Callable[[str], Any] | None = None
+) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8), each with the number of its line.
 
     Blank lines are skipped. `number_type` makes a number of its text; an int or a float when left out.
@@ -347,6 +409,8 @@ def plain_lines(path: Path) -> Iterator[bytes]:
     lines = data_lines(path)
     first = next(lines, b"")
     if first.startswith(_BOMS_16):
-        raise WrongEncoding(f"{path} is in UTF-16; save it as UTF-8, as with: iconv -f UTF-16 -t UTF-8")
+        raise WrongEncoding(
+            f"{path} is in UTF-16; save it as UTF-8, as with: iconv -f UTF-16 -t UTF-8"
+        )
     yield first.removeprefix(codecs.BOM_UTF8)
     yield from lines

@@ -29,12 +29,16 @@ class DataSet:
 
     path: str  # its name there
     fields: Sequence[Fields] = SHAPES  # where its rows hold problem and answer
-    splits: Mapping[str, str] | None = None  # which serves each of ours; no `valid`: a part of `train`; None: as called
+    splits: Mapping[str, str] | None = (
+        None  # which serves each of ours; no `valid`: a part of `train`; None: as called
+    )
     configs: Sequence[str] = ()  # its parts, read one after another; empty where it has one
     repeats: bool = False  # whether rows come again in the same order: each is taken once, none with two answers
 
 
-def read_data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]) -> dict[str, DataSet]:
+def read_data_sets(
+    file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]
+) -> dict[str, DataSet]:
     """Return the data sets of a table by name, with `shapes` unless they name fields; `makers` make prompt and gold."""
     named = {maker.__name__: maker for maker in makers}
 
@@ -43,7 +47,8 @@ def read_data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any]
 
     rows = tomllib.loads(file.read_text("utf-8"))
     return {
-        name: DataSet(**row | {"fields": [*map(made, row.get("fields", ()))] or shapes}) for name, row in rows.items()
+        name: DataSet(**row | {"fields": [*map(made, row.get("fields", ()))] or shapes})
+        for name, row in rows.items()
     }
 
 
@@ -74,7 +79,9 @@ def load_tasks(
         return load_hub(name, options, known)
     if isinstance(source, Path) or _FILE.search(name):
         return load_file(path, options)
-    sets = f"{did_you_mean(name, known)}the data sets are {', '.join(known)} and OWNER/NAME of the hub"
+    sets = (
+        f"{did_you_mean(name, known)}the data sets are {', '.join(known)} and OWNER/NAME of the hub"
+    )
     raise ValueError(f"unknown task set {name!r}; {sets}; or name a .jsonl file{others}")
 
 
@@ -146,14 +153,20 @@ def _place(source: DataSet, name: str, options: SourceOptions) -> tuple[Sequence
         )
     share = HOLDOUT if options.holdout is None else options.holdout
     if options.split == "valid" and not share:
-        raise ValueError(f"holdout is 0, but {name} has no split for 'valid'; hold out a share of train, such as 0.05")
+        raise ValueError(
+            f"holdout is 0, but {name} has no split for 'valid'; hold out a share of train, such as 0.05"
+        )
     return [splits["train"]], share
 
 
 def _splits(source: DataSet) -> dict[str, str]:
     found = _hub(source.path, source.path, "get_dataset_split_names", *source.configs[:1])
     valid = next((name for name in VALID if name in found), "")
-    return {ours: its for ours, its in (("train", "train"), ("valid", valid), ("test", "test")) if its in found}
+    return {
+        ours: its
+        for ours, its in (("train", "train"), ("valid", valid), ("test", "test"))
+        if its in found
+    }
 
 
 def _rows(source: DataSet, name: str, split: str) -> Iterator[tuple[str, str, Any]]:
@@ -163,7 +176,11 @@ def _rows(source: DataSet, name: str, split: str) -> Iterator[tuple[str, str, An
         columns = _columns(source, data.column_names)
         where = f"{source.path}{f' ({config})' if config else ''}, split {split!r}, row"
         part = "-".join(filter(None, (name, config if len(source.configs) > 1 else None, split)))
-        rows = _once(data, columns) if source.repeats else enumerate(_values(data.select_columns(columns)))
+        rows = (
+            _once(data, columns)
+            if source.repeats
+            else enumerate(_values(data.select_columns(columns)))
+        )
         for i, values in rows:
             yield f"{where} {i}", f"{part}-{i}", dict(zip(columns, values, strict=True))
 
@@ -213,4 +230,6 @@ def _hub(name: str, path: str, function: str, *args: Any, **options: Any) -> Any
     try:
         return getattr(datasets, function)(path, *args, **options)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise ValueError(f"data set {path} cannot be loaded: {' '.join(str(error).split())}") from error
+        raise ValueError(
+            f"data set {path} cannot be loaded: {' '.join(str(error).split())}"
+        ) from error

@@ -18,7 +18,9 @@ from .tasks import ALL, SPLITS, ListTasks, check_split
 UNNAMED = ""  # the split of an evaluation that names none: `test`, or all tasks of an environment without splits
 SEEDS = 2**20  # episodes of a split where there are no tasks
 FOLD = 10  # of so many tasks one is for `valid` and one for `test`, where an environment does not split them itself
-ADVICE = """def __init__(self, split="train"): self.tasks = {"train": …, "valid": …, "test": …}[split]"""
+ADVICE = (
+    """def __init__(self, split="train"): self.tasks = {"train": …, "valid": …, "test": …}[split]"""
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,11 @@ def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split
 def _same_list(first: TextEnv, second: TextEnv) -> bool:
     """Return whether the tasks of two environments are lists, and the same ones."""
     tasks, others = getattr(first, "tasks", None), getattr(second, "tasks", None)
-    if not isinstance(tasks, ListTasks) or not isinstance(others, ListTasks) or len(tasks) != len(others):
+    if (
+        not isinstance(tasks, ListTasks)
+        or not isinstance(others, ListTasks)
+        or len(tasks) != len(others)
+    ):
         return False
     return all(tasks[place] == others[place] for place in range(len(tasks)))
 
@@ -92,11 +98,15 @@ def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
         train = open_split(env_id, {**plain, "split": "train"})
         with closing(train.env):
             last = range(len(train.tasks) - 1, max(len(train.tasks) - shots - 2, -1), -1)
-            env.examples = Examples(tuple(_played(train.env, train.tasks[place]) for place in last), shots)
+            env.examples = Examples(
+                tuple(_played(train.env, train.tasks[place]) for place in last), shots
+            )
     elif isinstance(shots, str | Path):
         env.examples = examples_of(Path(shots).expanduser())
     else:
-        raise ValueError(f"shots is {shots!r}; give a number from 1 to {MOST}, or a JSONL file of `messages`")
+        raise ValueError(
+            f"shots is {shots!r}; give a number from 1 to {MOST}, or a JSONL file of `messages`"
+        )
     if env.spec is not None:
         env.spec.kwargs["shots"] = shots
     return env
@@ -120,29 +130,58 @@ def _open(env_id: str, options: Mapping[str, Any]) -> Split:
         return Split(env, range(task_count(env)))
     if takes(env_id, "split"):
         return _open_own(env_id, options)
-    split = options["split"] if options["split"] == UNNAMED else check_split(options["split"], listed=True)
-    env = make_with_examples(env_id, {name: value for name, value in options.items() if name != "split"})
+    split = (
+        options["split"]
+        if options["split"] == UNNAMED
+        else check_split(options["split"], listed=True)
+    )
+    env = make_with_examples(
+        env_id, {name: value for name, value in options.items() if name != "split"}
+    )
     count = task_count(env)
     if has_tasks(env) and split in (UNNAMED, ALL):
-        training = ", also those that training has; --split test has only held-out ones" if count >= FOLD else ""
+        training = (
+            ", also those that training has; --split test has only held-out ones"
+            if count >= FOLD
+            else ""
+        )
         note = f"{env_id} has no splits: the evaluation has all of its {count} tasks{training}"
         return Split(env, range(count), note if split == UNNAMED else "")
     if split == ALL:
-        raise ValueError(f"split is 'all', but {env_id} has no tasks that can be listed; choose {', '.join(SPLITS)}")
+        raise ValueError(
+            f"split is 'all', but {env_id} has no tasks that can be listed; choose {', '.join(SPLITS)}"
+        )
     split = split or "test"
     if not has_tasks(env):
         first = SPLITS.index(split) * SEEDS
-        return Split(env, range(first, first + SEEDS), f"{env_id} has no tasks: {split} begins episodes by seed")
+        return Split(
+            env,
+            range(first, first + SEEDS),
+            f"{env_id} has no tasks: {split} begins episodes by seed",
+        )
     if count < FOLD and split == "valid":
-        what = f"{env_id} has {count} tasks and no splits, so the validation is on the training tasks"
-        return Split(env, range(count), f"{what}: with {FOLD} or more, some are held out", repeats_training=True)
+        what = (
+            f"{env_id} has {count} tasks and no splits, so the validation is on the training tasks"
+        )
+        return Split(
+            env,
+            range(count),
+            f"{what}: with {FOLD} or more, some are held out",
+            repeats_training=True,
+        )
     if count < FOLD and split == "train":
         return Split(env, list(range(count)))
-    tasks = [i for i in range(count) if split == {FOLD - 2: "valid", FOLD - 1: "test"}.get(i % FOLD, "train")]
+    tasks = [
+        i
+        for i in range(count)
+        if split == {FOLD - 2: "valid", FOLD - 1: "test"}.get(i % FOLD, "train")
+    ]
     lacks = f"{env_id} takes no option 'split'"
     if not tasks:
         needed = f"at least {FOLD} are needed (--split all plays them all), or a split of its own, such as: {ADVICE}"
-        raise ValueError(f"{lacks}, and its {count} tasks are too few to hold some out for {split}: {needed}")
+        raise ValueError(
+            f"{lacks}, and its {count} tasks are too few to hold some out for {split}: {needed}"
+        )
     place = "the others" if split == "train" else f"every {FOLD}th, from {tasks[0]}"
     return Split(env, tasks, f"{lacks}: {split} has {len(tasks)} of its {count} tasks, {place}")
 
@@ -183,6 +222,12 @@ def task_count(env: TextEnv) -> int:
         return SEEDS
     tasks: Any = env.tasks  # type: ignore[attr-defined]
     if not hasattr(tasks, "__len__") or not len(tasks):
-        what = "is empty" if hasattr(tasks, "__len__") else f"is a {type(tasks).__name__}, which has no length"
-        raise ValueError(f"{type(env).__name__}.tasks {what}; make it a sequence that holds the tasks")
+        what = (
+            "is empty"
+            if hasattr(tasks, "__len__")
+            else f"is a {type(tasks).__name__}, which has no length"
+        )
+        raise ValueError(
+            f"{type(env).__name__}.tasks {what}; make it a sequence that holds the tasks"
+        )
     return len(tasks)

@@ -67,7 +67,9 @@ def _front_matter(card: Path) -> Any:
     try:
         return yaml.safe_load(text.split("---", 2)[1])
     except yaml.YAMLError as error:
-        raise ValueError(f"{card} has a header that is not YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(
+            f"{card} has a header that is not YAML: {' '.join(str(error).split())}"
+        ) from None
 
 
 def _data_files(value: Any) -> Iterator[str]:
@@ -92,13 +94,19 @@ def _read_json(path: Path) -> Rows:
         if error.msg == "Extra data":  # JSON lines
             yield from json_rows(path, number_type=str)
             return
-        raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg} at character {error.colno}") from None
+        raise ValueError(
+            f"{path}:{error.lineno} is not JSON: {error.msg} at character {error.colno}"
+        ) from None
     except RecursionError:
         raise ValueError(f"{path} is not JSON that can be read: it is nested too deeply") from None
-    if isinstance(rows, dict) and not any(isinstance(value, list | dict) for value in rows.values()):
+    if isinstance(rows, dict) and not any(
+        isinstance(value, list | dict) for value in rows.values()
+    ):
         rows = [rows]  # JSON lines with one line
     if not isinstance(rows, list):
-        raise ValueError(f'{path} holds a {type(rows).__name__}; it needs a list, [{{"question": …, "answer": …}}, …]')
+        raise ValueError(
+            f'{path} holds a {type(rows).__name__}; it needs a list, [{{"question": …, "answer": …}}, …]'
+        )
     yield from enumerate(rows, start=1)
 
 
@@ -121,7 +129,9 @@ def _read_table(path: Path, delimiter: str) -> Rows:
                 continue
             if len(cells) != len(header):
                 fix = f'write "…" around a cell that holds {"a comma" if delimiter == "," else "a tab"}'
-                raise ValueError(f"{path}:{reader.line_num} has {len(cells)} cells for {len(header)} columns; {fix}")
+                raise ValueError(
+                    f"{path}:{reader.line_num} has {len(cells)} cells for {len(header)} columns; {fix}"
+                )
             yield reader.line_num, dict(zip(header, cells, strict=True))
     except csv.Error as error:
         raise ValueError(f"{path}:{reader.line_num} is not CSV: {error}") from None
@@ -130,10 +140,16 @@ def _read_table(path: Path, delimiter: str) -> Rows:
 def _check_header(path: Path, header: list[str], delimiter: str) -> None:
     """Raise ValueError if the first line of a table can be no header of it."""
     if len(header) == 1 and delimiter == "," and any(sign in header[0] for sign in ";\t|"):
-        raise ValueError(f"{path} has the one column {header[0]!r:.80}; put commas between the columns")
+        raise ValueError(
+            f"{path} has the one column {header[0]!r:.80}; put commas between the columns"
+        )
     if len(set(header)) != len(header):
         raise ValueError(f"{path} has the columns {', '.join(header)}; give each another name")
-    if header and not any(name in header for name in _HEADERS) and not all(name.isidentifier() for name in header):
+    if (
+        header
+        and not any(name in header for name in _HEADERS)
+        and not all(name.isidentifier() for name in header)
+    ):
         fix = "its first line has to name the columns, such as question,answer"
         raise ValueError(f"{path} begins with {', '.join(header)!r:.80}; {fix}")
 
@@ -145,7 +161,9 @@ def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(plain_lines(path), start=1):
             yield number, line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}:{number} is not text in UTF-8: {error}; save the file as UTF-8") from None
+        raise ValueError(
+            f"{path}:{number} is not text in UTF-8: {error}; save the file as UTF-8"
+        ) from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
 
@@ -156,7 +174,9 @@ def _read_parquet(path: Path) -> Rows:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise ValueError(f"{path} needs the package pyarrow: pip install 'turngym[parquet]'") from None
+        raise ValueError(
+            f"{path} needs the package pyarrow: pip install 'turngym[parquet]'"
+        ) from None
     number = 0
     with open_plain(path, follow=True) as file:
         size = os.fstat(file.fileno()).st_size
@@ -165,12 +185,16 @@ def _read_parquet(path: Path) -> Rows:
             for batch in parquet.ParquetFile(file).iter_batches(1000):
                 left -= batch.nbytes
                 if left < 0:
-                    raise TooMuch(f"{path} has {size >> 10} KiB and holds more than {most >> 20} MiB")
+                    raise TooMuch(
+                        f"{path} has {size >> 10} KiB and holds more than {most >> 20} MiB"
+                    )
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
         except (pyarrow.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is no Parquet file that can be read: {' '.join(str(error).split())}") from None
+            raise ValueError(
+                f"{path} is no Parquet file that can be read: {' '.join(str(error).split())}"
+            ) from None
 
 
 _READERS: Mapping[str, Callable[[Path], Rows]] = {

@@ -39,7 +39,9 @@ def as_task_set(tasks: Any) -> Tasks:
     if _is_task_set(tasks):
         return tasks  # type: ignore[no-any-return]
     if hasattr(tasks, "to_dict") and hasattr(tasks, "columns"):
-        raise TypeError(f'tasks is a {type(tasks).__name__}; give its rows: tasks.to_dict("records")')
+        raise TypeError(
+            f'tasks is a {type(tasks).__name__}; give its rows: tasks.to_dict("records")'
+        )
     if isinstance(tasks, Mapping) or not isinstance(tasks, Iterable):
         raise TypeError(f"tasks is {tasks!r:.60}; give a list of {FORM}")
     made = [_as_task(row, f"tasks[{place}]") for place, row in enumerate(tasks)]
@@ -60,7 +62,9 @@ def _as_task(row: Any, where: str) -> Task:
     if isinstance(row, list | tuple) and len(row) == 2:
         row = {"question": row[0], "answer": row[1]}
     if not isinstance(row, Mapping):
-        raise TypeError(f"{where} is {row!r:.60}; write {FORM}, a pair (question, answer) or a Task")
+        raise TypeError(
+            f"{where} is {row!r:.60}; write {FORM}, a pair (question, answer) or a Task"
+        )
     row = dict(row)
     try:
         question = read_row(row, SHAPES, fix=f"write {FORM}")
@@ -68,7 +72,9 @@ def _as_task(row: Any, where: str) -> Task:
         raise ValueError(f"{where}{fault}") from None
     name = row.get("id")
     if name is not None and (not isinstance(name, str | int) or not str(name).strip()):
-        raise ValueError(f"{where}: 'id' is {name!r:.60}; it needs a text or a number, or none at all")
+        raise ValueError(
+            f"{where}: 'id' is {name!r:.60}; it needs a text or a number, or none at all"
+        )
     return Task(
         id=_id_of(question.prompt) if name is None else str(name),
         prompt=question.prompt,

@@ -23,7 +23,11 @@ SPLITS = ("train", "valid", "test")
 ALL = "all"  # in place of one of `SPLITS`: all tasks, if they can be listed
 Message = dict[str, Any]
 """One chat message: `role` and `content`, as chat templates take them."""
-SPLIT_SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}  # of generated problems, by `text_share`
+SPLIT_SHARES = {
+    "valid": (0.0, 0.1),
+    "test": (0.1, 0.2),
+    "train": (0.2, 1.0),
+}  # of generated problems, by `text_share`
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,9 @@ class ListTasks:
         self.name = name
         self.split = check_split(split, listed=True)
         self._tasks = tuple(tasks)
-        self.longest = max(len(task.prompt.encode("utf-8", "replace")) for task in self._tasks)  # bytes of a prompt
+        self.longest = max(
+            len(task.prompt.encode("utf-8", "replace")) for task in self._tasks
+        )  # bytes of a prompt
         # The longest of the tasks' openings: whether a chat template can carry it is checked before the first episode.
         self.opening = max((task.opening for task in self._tasks), key=len)
 
@@ -97,7 +103,9 @@ def check_split(split: str, listed: bool = False) -> str:
     if split in SPLITS or (split == ALL and listed):
         return split
     if split == ALL:
-        raise ValueError(f"split is 'all', which is for tasks of a list or a file; choose {', '.join(SPLITS)}")
+        raise ValueError(
+            f"split is 'all', which is for tasks of a list or a file; choose {', '.join(SPLITS)}"
+        )
     raise ValueError(f"split is {split!r}; the splits are {', '.join(SPLITS)}")
 
 
@@ -133,17 +141,24 @@ def check_index(i: int, tasks: Tasks, noun: str = "task") -> None:
 
 
 def choose_index(
-    rng: np.random.Generator, options: Mapping[str, Any], tasks: Tasks | Sequence[Any], noun: str = "task"
+    rng: np.random.Generator,
+    options: Mapping[str, Any],
+    tasks: Tasks | Sequence[Any],
+    noun: str = "task",
 ) -> int:
     """Return the index in `options["task"]`, else one that is drawn; raise ValueError for any other option."""
     drawn = int(rng.integers(len(tasks)))
     if unknown := set(options) - {"task"}:
-        raise ValueError(f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'")
+        raise ValueError(
+            f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'"
+        )
     index = options.get("task", drawn)
     # A NumPy integer would not survive the JSON of a snapshot.
     if type(index) is not int or not 0 <= index < len(tasks):
         last, name = len(tasks) - 1, getattr(tasks, "name", "the environment")
-        raise ValueError(f"options['task'] is {index!r}; choose an int from 0 to {last}, a {noun} of {name}")
+        raise ValueError(
+            f"options['task'] is {index!r}; choose an int from 0 to {last}, a {noun} of {name}"
+        )
     return index
 
 
@@ -151,7 +166,9 @@ def check_choices(name: str, value: int | Iterable[int], known: Iterable[int]) -
     """Return one choice or several as a sorted tuple; raise ValueError if there is none or one is not `known`."""
     chosen = set(value) if isinstance(value, Iterable) else {value}
     if not chosen or not chosen <= set(known):
-        raise ValueError(f"{name} is {value!r}; choose one or several of {', '.join(map(str, known))}")
+        raise ValueError(
+            f"{name} is {value!r}; choose one or several of {', '.join(map(str, known))}"
+        )
     return tuple(sorted(chosen))
 
 

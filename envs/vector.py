@@ -20,12 +20,16 @@ class TextVectorEnv(SyncVectorEnv):
     def __init__(self, env_fns: Sequence[Callable[[], gymnasium.Env[str, str]]]) -> None:
         super().__init__(env_fns)
 
-    def step(self, actions: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.float64], Flags, Flags, dict[str, Any]]:
+    def step(
+        self, actions: Sequence[str]
+    ) -> tuple[tuple[str, ...], NDArray[np.float64], Flags, Flags, dict[str, Any]]:
         texts: list[Any] = self._env_obs
         rewards: list[Any] = [0.0] * self.num_envs
         terminated, truncated = [False] * self.num_envs, [False] * self.num_envs
         found: dict[str, dict[int, Any]] = {}
-        for i, (env, action, ended) in enumerate(zip(self.envs, actions, self._autoreset_envs.tolist(), strict=True)):
+        for i, (env, action, ended) in enumerate(
+            zip(self.envs, actions, self._autoreset_envs.tolist(), strict=True)
+        ):
             if ended:
                 texts[i], info = env.reset()
             else:

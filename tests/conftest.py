@@ -19,7 +19,9 @@ from turngym.agents.source import TINY
 # How fast a machine is that others use too says nothing about a property. The same code is tried with the same
 # examples; HYPOTHESIS_PROFILE=random tries others.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("turngym", settings.get_profile("random"), derandomize=True, database=None)
+settings.register_profile(
+    "turngym", settings.get_profile("random"), derandomize=True, database=None
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "turngym"))
 
 QWEN_WORDS = (
@@ -82,7 +84,10 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def chat_templates(shared_data: Path) -> dict[str, str]:
     """The chat templates of real models, by file name."""
-    rows = map(json.loads, (shared_data / "tokenizer" / "chat_templates.jsonl").read_text("utf-8").splitlines())
+    rows = map(
+        json.loads,
+        (shared_data / "tokenizer" / "chat_templates.jsonl").read_text("utf-8").splitlines(),
+    )
     return {row["name"]: row["text"] for row in rows}
 
 
@@ -90,12 +95,16 @@ def chat_templates(shared_data: Path) -> dict[str, str]:
 def qwen_ranks(shared_data: Path) -> dict[bytes, int]:
     """The BPE ranks of Qwen: the bytes of each token, and its id, which is the order of its merge."""
     with gzip.open(shared_data / "tokenizer" / "qwen.tiktoken.gz") as lines:
-        return {base64.b64decode(text): int(rank) for text, rank in (line.split() for line in lines)}
+        return {
+            base64.b64decode(text): int(rank) for text, rank in (line.split() for line in lines)
+        }
 
 
 @pytest.fixture(scope="session")
 def qwen_folder(
-    request: pytest.FixtureRequest, chat_templates: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    chat_templates: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """A folder with the tokenizer and chat template of Qwen2.5 (and Qwen3's added tokens), and no weights.
 
@@ -109,7 +118,9 @@ def qwen_folder(
         if not folder.exists():
             unfinished = folder.with_suffix(".unfinished")
             unfinished.mkdir(exist_ok=True)
-            _write_qwen(unfinished, request.getfixturevalue("qwen_ranks"), chat_templates["qwen2_5.jinja"])
+            _write_qwen(
+                unfinished, request.getfixturevalue("qwen_ranks"), chat_templates["qwen2_5.jinja"]
+            )
             unfinished.rename(folder)
     return folder
 
@@ -162,7 +173,9 @@ def _letters() -> dict[int, str]:
     """The printable character by which byte-level BPE writes each byte: itself, or one from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
+    return {byte: chr(byte) for byte in printable} | {
+        byte: chr(0x100 + i) for i, byte in enumerate(others)
+    }
 
 
 @pytest.fixture

@@ -16,7 +16,9 @@ echo "$1" >> calls
 if [ -s "failures/$name" ]; then sed -i 1d "failures/$name"; exit 2; fi
 """
 
-pytestmark = pytest.mark.skipif(not (ROOT / ".ci" / "side").exists(), reason="this is no source checkout")
+pytestmark = pytest.mark.skipif(
+    not (ROOT / ".ci" / "side").exists(), reason="this is no source checkout"
+)
 
 
 @pytest.fixture
@@ -46,7 +48,12 @@ def side(checkout: Path, *targets: str, **failures: int) -> tuple[int, list[str]
         "BROWSER": "chromium",
     }
     done = subprocess.run(
-        ["bash", ".ci/side", *targets], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        ["bash", ".ci/side", *targets],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     summary = [line for line in done.stdout.splitlines() if " s installation " in line]
     return done.returncode, (checkout / "calls").read_text().splitlines(), summary
@@ -56,7 +63,9 @@ def test_every_target_of_the_list_is_installed_and_run(checkout: Path) -> None:
     status, calls, summary = side(checkout)
     assert status == 0 and [line.split()[0] for line in summary] == TARGETS
     assert all(line.endswith("passed") for line in summary)
-    assert [call for call in calls if call.startswith(".venv/")] == [f".venv/{name}/.ready" for name in TARGETS]
+    assert [call for call in calls if call.startswith(".venv/")] == [
+        f".venv/{name}/.ready" for name in TARGETS
+    ]
     counted = [call.split()[-1] for call in calls if call.startswith("verify suites")]
     assert counted == ["bfcl", "tau2", "scienceworld"]
     assert [call for call in calls if call.startswith("test-")] == [
@@ -71,8 +80,13 @@ def test_a_download_that_fails_twice_is_no_failure(checkout: Path) -> None:
 
 def test_a_target_that_cannot_be_installed_fails_and_the_others_run(checkout: Path) -> None:
     status, calls, summary = side(checkout, "exports", "real", **{".venv_exports_.ready": 9})
-    assert status == 1 and calls == [".venv/exports/.ready"] * 3 + [".venv/real/.ready", "test-real"]
-    assert summary[0].endswith("NOT RUN: its installation failed 3 times") and summary[1].endswith("passed")
+    assert status == 1 and calls == [".venv/exports/.ready"] * 3 + [
+        ".venv/real/.ready",
+        "test-real",
+    ]
+    assert summary[0].endswith("NOT RUN: its installation failed 3 times") and summary[1].endswith(
+        "passed"
+    )
 
 
 def test_only_the_browser_may_be_missing_and_the_summary_says_so(checkout: Path) -> None:

@@ -24,7 +24,16 @@ DATA = {  # instead of any file of text
 
 
 def sealed(**header):
-    body = json.dumps({"journal": 3, "env": "turngym/Math-v0", "options": {}, "turngym": "0", "trees": 1, **header})
+    body = json.dumps(
+        {
+            "journal": 3,
+            "env": "turngym/Math-v0",
+            "options": {},
+            "turngym": "0",
+            "trees": 1,
+            **header,
+        }
+    )
     return seal(body.encode())
 
 
@@ -44,8 +53,10 @@ JOURNALS = {
     "tasks of the machine": sealed(options={"tasks": "/etc/passwd"}),
     "tasks without end": sealed(options={"tasks": "/dev/zero"}),
     "a list for a line": sealed() + seal(b"[1]"),
-    "a line of numbers": sealed() + seal(b'{"key": 1, "task": 2, "task_id": 3, "turns": 4, "leaves": 5}'),
-    "leaves of nothing": sealed() + seal(b'{"key": [0], "task": 0, "task_id": "", "turns": [], "leaves": [[]]}'),
+    "a line of numbers": sealed()
+    + seal(b'{"key": 1, "task": 2, "task_id": 3, "turns": 4, "leaves": 5}'),
+    "leaves of nothing": sealed()
+    + seal(b'{"key": [0], "task": 0, "task_id": "", "turns": [], "leaves": [[]]}'),
 }
 CONFIGS = {
     **DATA,
@@ -108,14 +119,20 @@ def test_a_step_that_no_run_reaches(refused, tmp_path):
 def test_a_damaged_task_file(refused, tmp_path, name):
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(DATA[name])
-    assert "tasks.jsonl" in refused("eval", "turngym/Math-v0", "--tasks", path, "--policy", "expert")
+    assert "tasks.jsonl" in refused(
+        "eval", "turngym/Math-v0", "--tasks", path, "--policy", "expert"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fifo", "folder", "loop"])
 def test_what_is_no_plain_file(refused, tmp_path, kind):
     path: Path = tmp_path / "thing.jsonl"
-    makes = {"fifo": lambda: os.mkfifo(path), "folder": path.mkdir, "loop": lambda: path.symlink_to(path)}
+    makes = {
+        "fifo": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "loop": lambda: path.symlink_to(path),
+    }
     makes[kind]()
     refused("replay", path)
     refused("eval", "turngym/Math-v0", "--tasks", path)

@@ -17,12 +17,23 @@ import tyro
 import turngym
 from turngym import __main__ as cli
 from turngym.agents.check.clauses import CLAUSES
-from turngym.tests.support.pages import PAGES, ROOT, blocks, commands, named_commands, names, names_of, tables
+from turngym.tests.support.pages import (
+    PAGES,
+    ROOT,
+    blocks,
+    commands,
+    named_commands,
+    names,
+    names_of,
+    tables,
+)
 from turngym.training.config import TrainConfig, to_toml
 from turngym.training.methods import GROUP
 
 LANGUAGES = {"python", "sh", "toml", "json", "text", "jinja"}
-PLACES = {"RECIPE": "math-python"}  # what a command names in place of a file that is read as the command is parsed
+PLACES = {
+    "RECIPE": "math-python"
+}  # what a command names in place of a file that is read as the command is parsed
 FOREIGN = {  # options of pip, torchrun, vLLM, a benchmark, systemd-run and loggers
     *(
         "--no-deps",
@@ -54,8 +65,12 @@ def help_of(*command: str) -> str:
 def test_every_block_says_what_it_is():
     assert [str(block) for block in blocks() if block.language not in LANGUAGES] == []
     for page, text in PAGES.items():
-        assert len(re.findall(r"^ *```", text, re.M)) == 2 * sum(block.page == page for block in blocks()), page
-        assert re.findall(r"^    turngym .*", re.sub(r"```.*?```", "", text, flags=re.S), re.M) == [], page
+        assert len(re.findall(r"^ *```", text, re.M)) == 2 * sum(
+            block.page == page for block in blocks()
+        ), page
+        assert (
+            re.findall(r"^    turngym .*", re.sub(r"```.*?```", "", text, flags=re.S), re.M) == []
+        ), page
 
 
 @pytest.mark.parametrize("block", blocks("sh"), ids=str)
@@ -108,17 +123,34 @@ def test_every_command_and_option_that_a_sentence_names_exists(page):
             continue
         area = [word for word in words[:1] if name == "verify" and word[0].islower()]
         text = help_of(name, *area)
-        assert [word for word in words if re.fullmatch(r"--[a-z-]+", word) and word not in text] == [], (name, words)
+        assert [
+            word for word in words if re.fullmatch(r"--[a-z-]+", word) and word not in text
+        ] == [], (name, words)
 
 
 def test_every_option_belongs_to_a_command():
     names = {name for page in PAGES for name, *_ in named_commands(page)}
     names |= {words[0] for block in blocks("sh") for words in commands(block)}
-    assert {"train", "compare", "eval", "play", "check", "replay", "audit", "verify", "methods", "doctor"} <= names
+    assert {
+        "train",
+        "compare",
+        "eval",
+        "play",
+        "check",
+        "replay",
+        "audit",
+        "verify",
+        "methods",
+        "doctor",
+    } <= names
     known = {option for name in names for option in re.findall(r"--[a-z-]+", help_of(name))}
     for area in ("household", "methods", "sandbox", "search", "suites"):
         known |= set(re.findall(r"--[a-z-]+", help_of("verify", area)))
-    named = {option for text in PAGES.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    named = {
+        option
+        for text in PAGES.values()
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)
+    }
     assert named - known - FOREIGN == set()
 
 
@@ -135,7 +167,9 @@ def test_the_page_on_the_contract_has_every_clause():
 
 def test_every_make_target_exists():
     targets = re.findall(r"^([\w-]+):.*##", (ROOT / "Makefile").read_text(), re.M)
-    named = {name for text in PAGES.values() for name in re.findall(r"`?\bmake ([\w-]+)(?=\s+#|`)", text)}
+    named = {
+        name for text in PAGES.values() for name in re.findall(r"`?\bmake ([\w-]+)(?=\s+#|`)", text)
+    }
     assert named and named <= set(targets)
 
 
@@ -145,7 +179,9 @@ def test_every_link_and_file_exists(page):
     links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
     roots = [link for link in links if not ((ROOT / page).parent / link).exists()]
     assert roots == []
-    files = re.findall(r"(?<![\w./-])(?:tools|envs|agents|training|tests|benchmarks|docs)/[\w./-]*", PAGES[page])
+    files = re.findall(
+        r"(?<![\w./-])(?:tools|envs|agents|training|tests|benchmarks|docs)/[\w./-]*", PAGES[page]
+    )
     assert [name for name in files if not (ROOT / name.rstrip(".")).exists()] == []
 
 
@@ -159,7 +195,11 @@ def test_every_heading_that_a_link_names_exists():
     }
     for page, text in PAGES.items():
         for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text):
-            named = str(((ROOT / page).parent / link).resolve().relative_to(ROOT.resolve())) if link else page
+            named = (
+                str(((ROOT / page).parent / link).resolve().relative_to(ROOT.resolve()))
+                if link
+                else page
+            )
             assert anchor in headings[named], (page, link, anchor)
 
 
@@ -175,5 +215,9 @@ def test_every_module_and_name_exists(page):
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("turngym"):
                 named = {alias.name for alias in node.names}
-                missing = named - names_of(node.module)  # a module is no name of its package until it is imported
-                assert {name for name in missing if find_spec(f"{node.module}.{name}") is None} == set()
+                missing = named - names_of(
+                    node.module
+                )  # a module is no name of its package until it is imported
+                assert {
+                    name for name in missing if find_spec(f"{node.module}.{name}") is None
+                } == set()

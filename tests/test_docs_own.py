@@ -10,7 +10,18 @@ from turngym import __main__ as cli
 from turngym.tests.support.packages import working_in
 from turngym.tests.support.pages import blocks, commands
 
-SHORT = ["--prompts", "2", "--group", "2", "--eval-tasks", "4", "--eval-every", "2", "--max-tokens", "24"]
+SHORT = [
+    "--prompts",
+    "2",
+    "--group",
+    "2",
+    "--eval-tasks",
+    "4",
+    "--eval-every",
+    "2",
+    "--max-tokens",
+    "24",
+]
 
 
 def tutorial(page, word):
@@ -49,25 +60,50 @@ def test_the_tutorial_of_a_tool_runs(folder, capsys):
     *_, evaluate, replay, train = lines
     run(evaluate)
     run(replay)
-    assert "8 episodes of runs/pad/trees.jsonl were replayed without a difference" in capsys.readouterr().out
+    assert (
+        "8 episodes of runs/pad/trees.jsonl were replayed without a difference"
+        in capsys.readouterr().out
+    )
     with pytest.raises(SystemExit):
         cli.main(replay[:2])
     assert "add --option tools=pad:Pad to the command" in capsys.readouterr().err
     run([*train[: train.index("--steps")], "--steps", "1", "--out", "run", *SHORT])
     tree = json.loads(Path("run/trees/step-000001.jsonl").read_text().splitlines()[1])
-    assert [tool["function"]["name"] for tool in tree["turns"][0]["info"]["tools"]] == ["python", "note", "total"]
+    assert [tool["function"]["name"] for tool in tree["turns"][0]["info"]["tools"]] == [
+        "python",
+        "note",
+        "total",
+    ]
 
 
 @pytest.mark.slow
 def test_the_tutorial_of_own_questions_runs(folder, capsys, monkeypatch):
     file, _ = tutorial("docs/own-tasks.md", "TEMPERATURES")
     (folder / "my_env.py").write_text(file)
-    every = [words for block in blocks("sh") if block.page == "docs/own-tasks.md" for words in commands(block)]
+    every = [
+        words
+        for block in blocks("sh")
+        if block.page == "docs/own-tasks.md"
+        for words in commands(block)
+    ]
     elsewhere = ("--base-url", "Qwen/Qwen2.5-0.5B-Instruct")  # models that are not here
     here = [words for words in every if not {*words} & {*elsewhere}]
-    assert [words[0] for words in here] == ["check", "play", "eval", "eval", "replay", "train", "eval", "audit"]
-    replies = iter(['<tool_call>{"name": "lookup", "arguments": {"city": "Oslo"}}</tool_call>', "-3"])
-    monkeypatch.setattr("turngym.agents.terminal.console.input", lambda *args, **options: next(replies))
+    assert [words[0] for words in here] == [
+        "check",
+        "play",
+        "eval",
+        "eval",
+        "replay",
+        "train",
+        "eval",
+        "audit",
+    ]
+    replies = iter(
+        ['<tool_call>{"name": "lookup", "arguments": {"city": "Oslo"}}</tool_call>', "-3"]
+    )
+    monkeypatch.setattr(
+        "turngym.agents.terminal.console.input", lambda *args, **options: next(replies)
+    )
     monkeypatch.setattr("builtins.input", lambda *args: next(replies))
     for words in here:
         run(words)

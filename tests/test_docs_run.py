@@ -54,14 +54,20 @@ PLACES["OUTCOME"] = f"({'|'.join(Outcome)})"
 
 
 def training() -> Block:
-    (found,) = [block for block in blocks("python") if block.page == "README.md" and "TrainConfig" in block.text]
+    (found,) = [
+        block
+        for block in blocks("python")
+        if block.page == "README.md" and "TrainConfig" in block.text
+    ]
     return found
 
 
 def prepared(folder: Path) -> dict[str, object]:
     """The files, and the names, that blocks take for granted."""
     questions = [{"question": f"Who wrote book {i}?", "answer": f"Ann {i}"} for i in range(40)]
-    passages = [{"id": str(i), "title": f"Book {i}", "text": f"Ann {i} wrote book {i}."} for i in range(40)]
+    passages = [
+        {"id": str(i), "title": f"Book {i}", "text": f"Ann {i} wrote book {i}."} for i in range(40)
+    ]
     for name, rows in (("questions.jsonl", questions), ("corpus.jsonl", passages)):
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "corpus.jsonl.gz").write_bytes(gzip.compress((folder / "corpus.jsonl").read_bytes()))
@@ -70,7 +76,9 @@ def prepared(folder: Path) -> dict[str, object]:
 
 def letters(name: str) -> object:
     """An encoder of sentences, in place of one that would have to be downloaded."""
-    return lambda texts: np.array([[text.count(letter) + 0.5 for letter in "abcdefgh"] for text in texts], np.float32)
+    return lambda texts: np.array(
+        [[text.count(letter) + 0.5 for letter in "abcdefgh"] for text in texts], np.float32
+    )
 
 
 # --- Python
@@ -84,19 +92,42 @@ def letters(name: str) -> object:
 def test_a_block_of_python_runs(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("turngym.tools.search.index.load_encoder", letters)
-    before = [other.text for other in blocks("python") if other.page == block.page and other.number < block.number]
-    imports = [line for text in before for line in text.splitlines() if line.startswith(("import ", "from "))]
+    before = [
+        other.text
+        for other in blocks("python")
+        if other.page == block.page and other.number < block.number
+    ]
+    imports = [
+        line
+        for text in before
+        for line in text.splitlines()
+        if line.startswith(("import ", "from "))
+    ]
     exec("\n".join([*imports, block.text]), prepared(tmp_path) | {"__name__": "__main__"})
     out = capsys.readouterr().out
-    for expected in re.findall(r"^print\(.*\)  # ([a-z0-9. ]+)$", block.text, re.M):  # a word of what it prints
+    for expected in re.findall(
+        r"^print\(.*\)  # ([a-z0-9. ]+)$", block.text, re.M
+    ):  # a word of what it prints
         assert expected in out or expected.startswith(("a ", "ok, "))
 
 
 def test_the_cheap_commands_run(tmp_path, monkeypatch, capsys):
-    every = [words for block in blocks("sh") if block.page not in ELSEWHERE for words in commands(block)]
-    plain = [words for words in every if words[0] in ("envs", "methods") and not any(":" in word for word in words)]
-    own = [words for words in every if any(".py:" in word for word in words)]  # `test_docs_own.py` runs these
-    plain += [words for words in every if "expert" in words and "--option" not in words and words not in own]
+    every = [
+        words for block in blocks("sh") if block.page not in ELSEWHERE for words in commands(block)
+    ]
+    plain = [
+        words
+        for words in every
+        if words[0] in ("envs", "methods") and not any(":" in word for word in words)
+    ]
+    own = [
+        words for words in every if any(".py:" in word for word in words)
+    ]  # `test_docs_own.py` runs these
+    plain += [
+        words
+        for words in every
+        if "expert" in words and "--option" not in words and words not in own
+    ]
     assert len(plain) > 0
     monkeypatch.chdir(tmp_path)
     for words in plain:
@@ -134,7 +165,12 @@ def rows(path: Path) -> list[dict]:
 def test_a_run_folder_holds_the_files_that_are_named(run):
     known = names(FILES["A run folder: file"])
     found = {str(path.relative_to(run)) for path in run.iterdir()}
-    absent = {"incidents.jsonl", "report.html", "adapters", "server.log"}  # of a run in Python that nothing happened in
+    absent = {
+        "incidents.jsonl",
+        "report.html",
+        "adapters",
+        "server.log",
+    }  # of a run in Python that nothing happened in
     assert found == {name.split("/")[0] for name in known} - absent
     (run / "trees" / "step-000001.jsonl").stat()
     parts = names([row[:1] for row in FILES["checkpoints/step-N/: file"]])
@@ -154,14 +190,20 @@ def test_the_config_has_the_keys_that_are_named(run):
 @pytest.mark.slow
 def test_each_line_of_metrics_has_the_keys_that_are_named(run):
     known = names(FILES["metrics.jsonl: key"])
-    known += [name for title, table in TELEMETRY.items() if ": name" in title for name in names(table)]
-    shapes = {re.sub("|".join(PLACES), lambda place: PLACES[place[0]], name): name for name in known}
+    known += [
+        name for title, table in TELEMETRY.items() if ": name" in title for name in names(table)
+    ]
+    shapes = {
+        re.sub("|".join(PLACES), lambda place: PLACES[place[0]], name): name for name in known
+    }
     first, *others = rows(run / "metrics.jsonl")
     assert set(first) == {name for name in known if name == "step" or name.startswith("valid/")} | (
         first.keys() & {"alarms"}
     )
     found = {
-        key: [name for shape, name in shapes.items() if re.fullmatch(shape, key)] for line in others for key in line
+        key: [name for shape, name in shapes.items() if re.fullmatch(shape, key)]
+        for line in others
+        for key in line
     }
     assert {key: names for key, names in found.items() if len(names) != 1} == {}
     assert set(known) - {name for names in found.values() for name in names} - RARE == set()
@@ -169,7 +211,9 @@ def test_each_line_of_metrics_has_the_keys_that_are_named(run):
 
 def test_each_alarm_and_incident_has_a_row():
     assert names(TELEMETRY["Alarms: kind"]) == list(get_args(Kind))
-    texts = [path.read_text() for room in ("agents", "training") for path in (ROOT / room).rglob("*.py")]
+    texts = [
+        path.read_text() for room in ("agents", "training") for path in (ROOT / room).rglob("*.py")
+    ]
     kinds = {
         kind
         for text in texts
@@ -186,7 +230,9 @@ def test_a_journal_has_the_keys_that_are_named(run):
     assert len(keys) == 4
     assert set(header) == set(keys[0])
     assert {key for tree in trees for key in tree} == set(keys[1])
-    assert {key for tree in trees for turn in tree["turns"] for key in turn} == set(keys[2]) - {"counted"}
+    assert {key for tree in trees for turn in tree["turns"] for key in turn} == set(keys[2]) - {
+        "counted"
+    }
     assert {key for tree in trees for leaf in tree["leaves"] for key in leaf} == set(keys[3])
     assert set(keys[2]) == {field.name for field in fields(Turn)}
     assert set(keys[3]) == {field.name for field in fields(Leaf)}
@@ -209,7 +255,17 @@ def test_an_evaluation_has_the_keys_that_are_named(tmp_path, monkeypatch, capsys
         cli.main(["eval", "--policy", "expert", "--episodes", "2", "--samples", "2", "--out", "e"])
     assert left.value.code == 0
     found = json.loads(Path("e/eval.json").read_text())
-    searched = Episode(0, Outcome.DONE, "answered", 1.0, 1, True, {"f1": 1.0}, rewards={"a": 1.0}, weights={"a": 1.0})
+    searched = Episode(
+        0,
+        Outcome.DONE,
+        "answered",
+        1.0,
+        1,
+        True,
+        {"f1": 1.0},
+        rewards={"a": 1.0},
+        weights={"a": 1.0},
+    )
     report = replace(summarize([searched]), usage={"model": ""}, not_played=1, failure="a timeout")
     report = replace(report, foreign_calls={"kimi": ForeignCalls(1, "name the format")})
     assert found.keys() | report.to_json().keys() == set(names(FILES["eval.json: key"]))
@@ -222,10 +278,14 @@ def test_a_comparison_has_the_keys_that_are_named(run, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "draw", lambda *args: None)
     monkeypatch.setattr(report, "save", lambda *args: None)
     config = from_run(run)
-    report.write_report(Comparison(tmp_path, "math-python", {"grpo": config}, (0,), final=Final(episodes=0)))
+    report.write_report(
+        Comparison(tmp_path, "math-python", {"grpo": config}, (0,), final=Final(episodes=0))
+    )
     found = json.loads((tmp_path / "compare.json").read_text())
     assert set(found) == set(names(FILES["compare.json: key"]))
     result = found["results"]["grpo"]
-    inner = {f"runs.SEED.{key}" for key in result["runs"]["0"] if key in ("actions_by_turn", "clipped")}
+    inner = {
+        f"runs.SEED.{key}" for key in result["runs"]["0"] if key in ("actions_by_turn", "clipped")
+    }
     assert set(result) | inner == set(names(FILES["compare.json: key of a result"]))
     assert found["results"]["grpo"]["finished"] == [0]

@@ -45,7 +45,9 @@ def test_an_answer_in_words_is_read_by_whoever_asks_for_it():
     env = gymnasium.make(MATH, system=True, answers="lenient")
     _, info = env.reset(options={"task": 3})
     system, question = info["messages"]
-    assert (system["role"], question["role"]) == ("system", "user") and "\\boxed{}" in system["content"]
+    assert (system["role"], question["role"]) == ("system", "user") and "\\boxed{}" in system[
+        "content"
+    ]
     gold = env.unwrapped.gold()[0].removeprefix("\\boxed{").removesuffix("}")
     _, reward, *_ = env.step(f"Let me think.\n\nThe answer is {gold}.")
     assert reward == 1.0
@@ -56,7 +58,9 @@ def test_a_model_behind_a_url_is_evaluated(turngym, monkeypatch):
     monkeypatch.setattr(evaluate, "pick_tasks", lambda tasks, count, seed: list(range(count)))
     server = ChatServer(Scripted.of(make_math(split="test")))
     with server.run() as url:
-        status, out, err = turngym("eval", MATH, "--model", "m", "--base-url", url, "--episodes", "2")
+        status, out, err = turngym(
+            "eval", MATH, "--model", "m", "--base-url", url, "--episodes", "2"
+        )
     assert status == 0 and "success" in out, err
     assert len(server.asked) == 2 and all(asked["model"] == "m" for asked in server.asked)
 
@@ -71,9 +75,23 @@ def test_a_method_of_ones_own_is_named_by_its_module(turngym, tmp_path, monkeypa
 
 
 def test_a_group_of_one_has_nothing_to_compare(turngym, tmp_path):
-    small = ["--steps", "1", "--prompts", "1", "--max-tokens", "2", "--eval-tasks", "1", "--threads", "1"]
+    small = [
+        "--steps",
+        "1",
+        "--prompts",
+        "1",
+        "--max-tokens",
+        "2",
+        "--eval-tasks",
+        "1",
+        "--threads",
+        "1",
+    ]
     status, _, err = turngym("train", "--group", "1", *small, "--out", "run")
-    assert status == 2 and "group is 1, but grpo judges a path by the others of its group; use --group 8" in err
+    assert (
+        status == 2
+        and "group is 1, but grpo judges a path by the others of its group; use --group 8" in err
+    )
     assert list(tmp_path.iterdir()) == []
 
 

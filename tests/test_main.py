@@ -27,12 +27,25 @@ from turngym.training.methods import METHODS
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 IDS = [entry.id for entry in ENVS]
-SMALL = ["--prompts", "2", "--group", "2", "--max-tokens", "12", "--eval-tasks", "2", "--threads", "1"]
+SMALL = [
+    "--prompts",
+    "2",
+    "--group",
+    "2",
+    "--max-tokens",
+    "12",
+    "--eval-tasks",
+    "2",
+    "--threads",
+    "1",
+]
 Turngym = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def turngym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Turngym:
+def turngym(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Turngym:
     """Run a command line in an empty folder: exit status, standard output, standard error."""
     monkeypatch.setattr(terminal.console, "width", 160)
     monkeypatch.chdir(tmp_path)
@@ -58,7 +71,9 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def process(*args: str, text: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "turngym", *args]
     settings = {**os.environ, "COLUMNS": "160", "TERM": "dumb"}
-    return subprocess.run(command, input=text, capture_output=True, text=True, cwd="/", env=settings)
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, cwd="/", env=settings
+    )
 
 
 # --- lists and help
@@ -109,12 +124,30 @@ def test_every_option_has_a_line_of_help(turngym, command):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["eval", "turngym/Math-v1"], "unknown environment 'turngym/Math-v1'; did you mean 'turngym/Math-v0'?"),
-        (["eval", "CartPole-v1", "--policy", "expert"], "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv"),
-        (["replay", "nothing.jsonl"], "nothing.jsonl does not exist; name a journal: the trees.jsonl of an"),
-        (["train", "--resume", "--out", "nowhere"], "nowhere has no config.toml; give a run folder"),
-        (["eval", "--policy", "http://127.0.0.1:8000/v1"], "8000/v1 is a URL, and a policy is a folder or a hub model"),
-        (["play", "CartPole-v1"], "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only"),
+        (
+            ["eval", "turngym/Math-v1"],
+            "unknown environment 'turngym/Math-v1'; did you mean 'turngym/Math-v0'?",
+        ),
+        (
+            ["eval", "CartPole-v1", "--policy", "expert"],
+            "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv",
+        ),
+        (
+            ["replay", "nothing.jsonl"],
+            "nothing.jsonl does not exist; name a journal: the trees.jsonl of an",
+        ),
+        (
+            ["train", "--resume", "--out", "nowhere"],
+            "nowhere has no config.toml; give a run folder",
+        ),
+        (
+            ["eval", "--policy", "http://127.0.0.1:8000/v1"],
+            "8000/v1 is a URL, and a policy is a folder or a hub model",
+        ),
+        (
+            ["play", "CartPole-v1"],
+            "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only",
+        ),
         (["play", "--task", "-1"], "options['task'] is -1"),
         (["eval", "--difficulty", "6"], "difficulty is (6,)"),
         (["eval", "--temperature", "-1"], "temperature is -1.0; it must be finite and 0 or more"),
@@ -122,12 +155,21 @@ def test_every_option_has_a_line_of_help(turngym, command):
         (["eval", "--policy", "nowhere/to/be"], "'nowhere/to/be' is not a folder"),
         (["eval", "--out", "/proc/x"], "cannot write to /proc/x"),
         (["train", "mat-python"], "there is no recipe 'mat-python'; did you mean 'math-python'?"),
-        (["train", "household"], "; `turngym warmup RECIPE` makes the one that a recipe starts from"),
+        (
+            ["train", "household"],
+            "; `turngym warmup RECIPE` makes the one that a recipe starts from",
+        ),
         (["warmup", "househol"], "there is no recipe 'househol'; did you mean 'household'?"),
-        (["warmup", "math-python"], "the recipe starts from the policy 'tiny', which needs no warm-up"),
+        (
+            ["warmup", "math-python"],
+            "the recipe starts from the policy 'tiny', which needs no warm-up",
+        ),
         (["train", "--lr", "0"], "lr is 0.0; it must be above 0"),
         (["train", "--option", "max_turns=0"], "max_turns is 0; an episode needs at least 1 turn"),
-        (["train", "--resume"], "--resume needs the run folder: turngym train --resume --out FOLDER"),
+        (
+            ["train", "--resume"],
+            "--resume needs the run folder: turngym train --resume --out FOLDER",
+        ),
         (["train", "--method", "grpo,pppo"], "no method is called 'pppo'"),
     ],
 )
@@ -160,13 +202,28 @@ def test_the_place_of_a_mistake_is_shown_on_request(monkeypatch):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["trian"], "there is no command 'trian'; did you mean 'train'? commands are train, compare, "),
+        (
+            ["trian"],
+            "there is no command 'trian'; did you mean 'train'? commands are train, compare, ",
+        ),
         ([], "name a command; commands are train, compare, "),
         (["--hlep"], "Unrecognized options: --hlep; "),
-        (["train", "--promts", "3"], "Unrecognized options: --promts, 3; Perhaps you meant: --prompts INT "),
-        (["eval", "--episodes", "many"], "Error parsing --episodes: invalid literal for int() with base 10: 'many'; "),
-        (["eval", "turngym/Math-v0", "more"], "Unrecognized options: more; For full helptext, run turngym eval --help"),
-        (["replay"], "Missing from turngym replay: PATH The `trees.jsonl` of an evaluation, or a file in the folder"),
+        (
+            ["train", "--promts", "3"],
+            "Unrecognized options: --promts, 3; Perhaps you meant: --prompts INT ",
+        ),
+        (
+            ["eval", "--episodes", "many"],
+            "Error parsing --episodes: invalid literal for int() with base 10: 'many'; ",
+        ),
+        (
+            ["eval", "turngym/Math-v0", "more"],
+            "Unrecognized options: more; For full helptext, run turngym eval --help",
+        ),
+        (
+            ["replay"],
+            "Missing from turngym replay: PATH The `trees.jsonl` of an evaluation, or a file in the folder",
+        ),
         (["train", "--steps"], "Missing value for argument '--steps'. Expected 1 values.; "),
     ],
 )
@@ -193,16 +250,28 @@ def test_a_reader_that_leaves_or_a_full_disk_is_no_crash(turngym, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "args", [["train", "--out", "run", *SMALL], ["eval", "--policy", "expert"], ["play"], ["check", IDS[1]]]
+    "args",
+    [
+        ["train", "--out", "run", *SMALL],
+        ["eval", "--policy", "expert"],
+        ["play"],
+        ["check", IDS[1]],
+    ],
 )
-def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(turngym, monkeypatch, tmp_path, args):
+def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(
+    turngym, monkeypatch, tmp_path, args
+):
     def refuse(level: str) -> None:
         raise LevelRefused(level, "it is another system")
 
     monkeypatch.setattr("turngym.envs.registry.require", refuse)
     status, out, err = turngym(*args, "--option", "level=landlock")
     assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
-    assert err.startswith("error: ") and "'landlock': it is another system" in err and err.count("\n") == 1
+    assert (
+        err.startswith("error: ")
+        and "'landlock': it is another system" in err
+        and err.count("\n") == 1
+    )
     assert "; on the command line: --option level=NAME" in err
 
     def fail(level: str) -> None:
@@ -219,11 +288,15 @@ def test_a_person_plays_through_a_pipe_as_an_agent_of_make_does():
     env = gymnasium.make("turngym/MathPython-v0", difficulty=(1, 2)).unwrapped
     env.reset(options={"task": 3})
     call, answer = env.format.render(ToolCall("python", {"code": "print(6 * 7)"})), env.gold()[-1]
-    done = process("play", "--task", "3", "--seed", "0", "--difficulty", "1", "2", text=f"{call}\n{answer}\n")
+    done = process(
+        "play", "--task", "3", "--seed", "0", "--difficulty", "1", "2", text=f"{call}\n{answer}\n"
+    )
     assert done.returncode == 0, done.stderr
     before, ended = done.stdout.split("\n> ", 1)
     assert env.task.prompt.split("?")[0][:40] in before and '"name": "python"' in before
-    assert "A line without a call is the final answer and ends the episode" in " ".join(before.split())
+    assert "A line without a call is the final answer and ends the episode" in " ".join(
+        before.split()
+    )
     assert ". . " in ended and "│ 42 " in ended  # two more lines of a call were asked for
     assert "The episode is over: the reply was the final answer." in ended
     assert f"The right answer: {answer} " in ended and answer not in before
@@ -258,13 +331,28 @@ def test_the_expert_solves_everything(turngym):
 
 def test_tiny_is_evaluated_and_what_it_did_is_kept(turngym, tmp_path):
     status, out, _ = turngym(
-        "eval", "--policy", "tiny", "--episodes", "8", "--max-tokens", "24", "--out", "e", "--threads", "1"
+        "eval",
+        "--policy",
+        "tiny",
+        "--episodes",
+        "8",
+        "--max-tokens",
+        "24",
+        "--out",
+        "e",
+        "--threads",
+        "1",
     )
     assert status == 0 and "success, avg@1" in out
-    assert out.rstrip().endswith("report: e/report.html") and (tmp_path / "e" / "report.html").is_file()
+    assert (
+        out.rstrip().endswith("report: e/report.html")
+        and (tmp_path / "e" / "report.html").is_file()
+    )
     report = json.loads((tmp_path / "e" / "eval.json").read_text())
     assert (report["episodes"], report["tasks"], report["failed"]) == (8, 8, 0)
-    scores = [leaf.score for tree in read_trees(tmp_path / "e" / "trees.jsonl") for leaf in tree.leaves]
+    scores = [
+        leaf.score for tree in read_trees(tmp_path / "e" / "trees.jsonl") for leaf in tree.leaves
+    ]
     assert report["reward"] == sum(scores) / 8
     assert report["levels"] == {"python": "namespaces"}
 
@@ -274,7 +362,9 @@ def test_tiny_is_evaluated_and_what_it_did_is_kept(turngym, tmp_path):
 
 @pytest.mark.slow
 def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
-    status, out, _ = turngym("train", "--tasks", questions, "--steps", "2", "--out", "run", "--seed", "0", *SMALL)
+    status, out, _ = turngym(
+        "train", "--tasks", questions, "--steps", "2", "--out", "run", "--seed", "0", *SMALL
+    )
     assert status == 0 and out.rstrip().endswith("run folder: run\nreport: run/report.html")
     rows = [line.split() for line in out.splitlines()]
     assert [row[:2] for row in rows[-4:-2]] == [["before", "0"], ["after", "2"]]
@@ -297,7 +387,9 @@ def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
     status, out, _ = turngym("train", "--resume", "--out=run", "--steps", "3")
     rows = [line.split() for line in out.splitlines()]
     assert status == 0 and [row[:2] for row in rows[-4:-2]] == [["before", "0"], ["after", "3"]]
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
 
 
@@ -308,8 +400,23 @@ def test_a_warm_up_makes_what_a_recipe_starts_from(turngym, tmp_path):
     assert status == 0 and "policy: runs/warm/household" in " ".join(out.split())
     made = json.loads((tmp_path / "runs" / "warm" / "household" / "warmup.json").read_text())
     recipe = read_recipe("household")
-    assert made["env"] == recipe.env and made["options"]["size"] == "tiny" and made["options"]["difficulty"] == [1]
-    tiny = ["--steps", "1", "--prompts", "2", "--group", "2", "--eval-tasks", "2", "--eval-every", "1"]
+    assert (
+        made["env"] == recipe.env
+        and made["options"]["size"] == "tiny"
+        and made["options"]["difficulty"] == [1]
+    )
+    tiny = [
+        "--steps",
+        "1",
+        "--prompts",
+        "2",
+        "--group",
+        "2",
+        "--eval-tasks",
+        "2",
+        "--eval-every",
+        "1",
+    ]
     status, out, _ = turngym("train", "household", *tiny, "--out", "run")
     assert status == 0 and out.rstrip().endswith("run folder: run\nreport: run/report.html")
     status, _, _ = turngym("warmup", recipe.env, "--out", "mine", "--option", "size=tiny", *short)
@@ -347,17 +454,47 @@ def random_qwen(qwen_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tiny", "random_qwen"])
-def test_real_problems_are_trained_on_and_evaluated_with_any_policy(turngym, shared_data, tmp_path, request, policy):
+def test_real_problems_are_trained_on_and_evaluated_with_any_policy(
+    turngym, shared_data, tmp_path, request, policy
+):
     """The two commands on GSM8K, the same for both but for the name of the policy."""
     folder = policy if policy == "tiny" else request.getfixturevalue(policy)
-    train, test = shared_data / "math" / "gsm8k_train.jsonl.gz", shared_data / "math" / "gsm8k_test.jsonl"
-    args = ["--tasks", train, "--steps", "1", "--out", "run", "--seed", "0", "--policy", folder, *SMALL]
+    train, test = (
+        shared_data / "math" / "gsm8k_train.jsonl.gz",
+        shared_data / "math" / "gsm8k_test.jsonl",
+    )
+    args = [
+        "--tasks",
+        train,
+        "--steps",
+        "1",
+        "--out",
+        "run",
+        "--seed",
+        "0",
+        "--policy",
+        folder,
+        *SMALL,
+    ]
     status, out, _ = turngym("train", *args, "--method", "grpo,epo")
     assert status == 0 and "after" in out
-    (line,) = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()][1:]
+    (line,) = [
+        json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ][1:]
     assert line["refused"] == "" and line["drift"] < 1e-5 and line["grad_norm"] > 0
 
-    args = ["--tasks", test, "--episodes", "3", "--max-tokens", "6", "--out", "eval", "--threads", "1"]
+    args = [
+        "--tasks",
+        test,
+        "--episodes",
+        "3",
+        "--max-tokens",
+        "6",
+        "--out",
+        "eval",
+        "--threads",
+        "1",
+    ]
     status, out, _ = turngym("eval", "turngym/MathPython-v0", *args, "--policy", folder)
     assert status == 0 and "3 tasks, 0 failed" in out
     problems = [json.loads(x)["problem"] for x in test.read_text().splitlines()]
@@ -367,7 +504,8 @@ def test_real_problems_are_trained_on_and_evaluated_with_any_policy(turngym, sha
 
 
 @pytest.mark.parametrize(
-    ("begun", "way"), [(False, "use the same command again"), (True, "turngym train --resume --out")]
+    ("begun", "way"),
+    [(False, "use the same command again"), (True, "turngym train --resume --out")],
 )
 def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path, begun, way):
     from turngym.training import commands
@@ -393,4 +531,6 @@ def test_a_missing_training_extra_is_named(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["play"])
     assert stopped.value.code == 2
-    assert "tokenizers is not installed; policies need the training extra" in capsys.readouterr().err
+    assert (
+        "tokenizers is not installed; policies need the training extra" in capsys.readouterr().err
+    )

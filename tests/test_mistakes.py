@@ -12,7 +12,16 @@ import pytest
 from turngym import __main__ as cli
 from turngym.tests.support.mistakes import MISTAKES, OF_OWN_QUESTIONS, OF_VALUES, write_files
 
-EXTRA = ("torch", "transformers", "tokenizers", "jinja2", "peft", "safetensors", "accelerate", "datasets")
+EXTRA = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "jinja2",
+    "peft",
+    "safetensors",
+    "accelerate",
+    "datasets",
+)
 # What needs no package of an extra, in one process that has none of them.
 FREE = f"""
 import contextlib, io, sys
@@ -56,7 +65,11 @@ def test_a_mistake_is_one_line_that_names_the_fix_and_leaves_nothing(line, folde
         cli.main(shlex.split(line))
     out, err = capfd.readouterr()
     assert (left.value.code, out) == (2, "")
-    assert err.startswith("error: ") and (MISTAKES | OF_VALUES | OF_OWN_QUESTIONS)[line] in err and err.count("\n") == 1
+    assert (
+        err.startswith("error: ")
+        and (MISTAKES | OF_VALUES | OF_OWN_QUESTIONS)[line] in err
+        and err.count("\n") == 1
+    )
     assert sorted(folder.rglob("*")) == before
 
 
@@ -67,7 +80,11 @@ def test_the_table_has_what_was_promised():
 def free(lines, folder):
     """Exit status and output of each command line, where no package of an extra can be imported."""
     done = subprocess.run(
-        [sys.executable, "-c", FREE], input="\n".join(lines), capture_output=True, text=True, cwd=folder
+        [sys.executable, "-c", FREE],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
     return [(int(line.split()[0]), line) for line in done.stdout.splitlines()]
@@ -110,9 +127,16 @@ def test_a_check_and_the_doctor_need_no_package_of_an_extra(folder):
 
 
 def test_the_command_line_imports_no_torch_for_a_mistake(folder):
-    lines = ["methods epo", "train --method grpo,rloo", "train --method grpo,arpo,aepo", "compare grop"]
+    lines = [
+        "methods epo",
+        "train --method grpo,rloo",
+        "train --method grpo,arpo,aepo",
+        "compare grop",
+    ]
     code = "import sys, shlex\nfrom turngym.__main__ import main\nfor line in sys.argv[1:]:\n"
     code += "    try:\n        main(shlex.split(line))\n    except SystemExit:\n        pass\n"
     code += "print([name for name in ('torch', 'transformers') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, cwd=folder)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *lines], capture_output=True, text=True, cwd=folder
+    )
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "[]"

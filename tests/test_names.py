@@ -48,8 +48,13 @@ def test_every_name_exists():
 
 
 def test_a_stale_name_would_be_seen(tmp_path):
-    path, stale = tmp_path / "a.py", [f"turngym.{name}" for name in ("envs.None_", "house", "envs.core.Lost.call")]
-    path.write_text(f"from turngym.envs import TextEnv, None_\nimport {stale[1]}\nx = '{stale[2]}'\n")
+    path, stale = (
+        tmp_path / "a.py",
+        [f"turngym.{name}" for name in ("envs.None_", "house", "envs.core.Lost.call")],
+    )
+    path.write_text(
+        f"from turngym.envs import TextEnv, None_\nimport {stale[1]}\nx = '{stale[2]}'\n"
+    )
     assert sorted(name for name in names(path) if missing(name)) == sorted(stale)
 
 
@@ -57,4 +62,6 @@ def test_a_stale_name_would_be_seen(tmp_path):
 def test_every_module_can_be_imported(folder):
     for path in (ROOT / "tests" / folder).rglob("*.py"):
         if not path.name.startswith(("test_", "conftest")):
-            importlib.import_module(".".join(("turngym", *path.relative_to(ROOT).with_suffix("").parts)))
+            importlib.import_module(
+                ".".join(("turngym", *path.relative_to(ROOT).with_suffix("").parts))
+            )

@@ -20,7 +20,11 @@ ROOMS = {"tools": 0, "envs": 1, "agents": 2, "training": 3}
 
 def run(code: str, **env: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd="/", env={**os.environ, **env}
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={**os.environ, **env},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -65,7 +69,11 @@ def imported_rooms(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("turngym."):
             names.add((node.module or "").split(".")[1])
         elif isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("turngym.")}
+            names |= {
+                alias.name.split(".")[1]
+                for alias in node.names
+                if alias.name.startswith("turngym.")
+            }
     return names & set(ROOMS)
 
 
@@ -84,7 +92,9 @@ def test_an_upward_import_would_be_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     (tmp_path / "tools").mkdir()
     bad = tmp_path / "tools" / "bad.py"
-    bad.write_text("from ..training import loop\nimport turngym.agents.chat\nfrom turngym.envs import core\n")
+    bad.write_text(
+        "from ..training import loop\nimport turngym.agents.chat\nfrom turngym.envs import core\n"
+    )
     assert imported_rooms(bad) == {"training", "agents", "envs"}
 
 
@@ -144,7 +154,10 @@ def test_a_clone_under_another_name_imports_the_package_once(tmp_path):
 def modules() -> dict[str, Path]:
     """The modules of the rooms, by their names below `turngym`."""
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in files
+    }
 
 
 def imported_modules(name: str, known: dict[str, Path]) -> set[str]:
@@ -162,7 +175,9 @@ def imported_modules(name: str, known: dict[str, Path]) -> set[str]:
 def test_there_is_no_circle_of_imports():
     known = modules()
     imports = {name: imported_modules(name, known) for name in known}
-    while free := [name for name, targets in imports.items() if not targets]:  # what imports nothing is on no circle
+    while free := [
+        name for name, targets in imports.items() if not targets
+    ]:  # what imports nothing is on no circle
         for name in free:
             del imports[name]
         imports = {name: targets & imports.keys() for name, targets in imports.items()}
@@ -170,11 +185,18 @@ def test_there_is_no_circle_of_imports():
 
 
 def test_a_class_name_has_one_meaning():
-    nodes = (node for path in modules().values() for node in parsed(path).body if isinstance(node, ast.ClassDef))
+    nodes = (
+        node
+        for path in modules().values()
+        for node in parsed(path).body
+        if isinstance(node, ast.ClassDef)
+    )
     assert [name for name, count in Counter(node.name for node in nodes).items() if count > 1] == []
 
 
-@pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(ROOT)) for path in modules().values()}))
+@pytest.mark.parametrize(
+    "folder", sorted({str(path.parent.relative_to(ROOT)) for path in modules().values()})
+)
 def test_a_folder_begins_with_its_table_of_contents(folder):
     contents = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or ""
     parts = {path.stem for path in (ROOT / folder).glob("*.py")} - {"__init__"}

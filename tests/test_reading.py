@@ -53,9 +53,7 @@ def test_a_room_with_too_few_functions_is_an_error() -> None:
 
 
 def test_methods_are_functions_with_their_decorators_and_inner_functions_are_not() -> None:
-    body = (
-        "    @cached\n    def f(self):\n        '''Say.'''\n        def g():\n            return 1\n        return g\n"
-    )
+    body = "    @cached\n    def f(self):\n        '''Say.'''\n        def g():\n            return 1\n        return g\n"
     text = f"class A:\n{body}"
     (function,) = functions_of(SourceFile("turngym", "tools", "a.py", text))
     assert (function.name, function.statements) == ("A.f", 3)
@@ -76,7 +74,9 @@ def test_names_of_projects_are_taken_out(text, shown) -> None:
 
 
 def test_a_file_is_in_the_innermost_folder_that_is_named() -> None:
-    assert room_of("training/methods/grpo.py", ["training", "training/methods"]) == "training/methods"
+    assert (
+        room_of("training/methods/grpo.py", ["training", "training/methods"]) == "training/methods"
+    )
     assert room_of("training_data.py", ["training"]) is None
 
 
@@ -102,7 +102,20 @@ def test_a_sheet_says_nothing_of_origins_and_the_key_all(tmp_path, monkeypatch, 
     assert "httpx" not in sheet and "tools/" not in sheet
     assert sorted(row["origin"] for row in key["functions"]) == ["httpx"] * 4 + ["turngym"] * 4
     assert (
-        main(["draw", "--rooms", "tools", "--count", "4", "--out", str(out), "--exclude", str(out / "key.json")]) == 1
+        main(
+            [
+                "draw",
+                "--rooms",
+                "tools",
+                "--count",
+                "4",
+                "--out",
+                str(out),
+                "--exclude",
+                str(out / "key.json"),
+            ]
+        )
+        == 1
     )
     assert "httpx has 0 functions that can be drawn, of 4" in capsys.readouterr().err
 
@@ -110,7 +123,11 @@ def test_a_sheet_says_nothing_of_origins_and_the_key_all(tmp_path, monkeypatch, 
 def test_ratings_are_scored_by_origin_and_room(tmp_path) -> None:
     rows = [("turngym", "tools", "a.py", "f"), ("httpx", "httpx", "b.py", "g")]
     names = ("number", "origin", "room", "path", "name")
-    key = {"functions": [dict(zip(names, (number, *row), strict=True)) for number, row in enumerate(rows, 1)]}
+    key = {
+        "functions": [
+            dict(zip(names, (number, *row), strict=True)) for number, row in enumerate(rows, 1)
+        ]
+    }
     low = (
         RATING.replace("clarity: 4", "clarity: 2")
         .replace("clear: yes", "clear: no")
@@ -159,12 +176,18 @@ def read_file(path):
         "tuple assignments": 1,
         "glued messages": 1,
     }
-    assert (habits["comprehensions"], habits["nested comprehensions"], habits["conditional expressions"]) == (2, 1, 1)
+    assert (
+        habits["comprehensions"],
+        habits["nested comprehensions"],
+        habits["conditional expressions"],
+    ) == (2, 1, 1)
     assert (habits["participles"], habits["one-word functions"], counts.functions) == (1, 1, 2)
     assert (habits["vague names"], counts.bindings) == (2, 7)
     assert table([("tools", counts)]).splitlines()[-1] == "| non-blank lines | 9 |"
 
 
-@pytest.mark.parametrize(("name", "is_one"), [("paid", True), ("adjusted", True), ("seed", False), ("is_paid", False)])
+@pytest.mark.parametrize(
+    ("name", "is_one"), [("paid", True), ("adjusted", True), ("seed", False), ("is_paid", False)]
+)
 def test_participles_are_words_that_end_so(name, is_one) -> None:
     assert is_participle(name) is is_one

@@ -10,7 +10,13 @@ import pytest
 
 from turngym.benchmarks import sameness
 from turngym.benchmarks.sameness_items import Item, LeftOut, Record, Scope
-from turngym.benchmarks.sameness_learning import argument_sets, key_paths, method_lines, methods, tensor_names
+from turngym.benchmarks.sameness_learning import (
+    argument_sets,
+    key_paths,
+    method_lines,
+    methods,
+    tensor_names,
+)
 from turngym.benchmarks.sameness_reach import PATHS, reach
 from turngym.benchmarks.sameness_worlds import Place, read_rows, tools, worlds
 
@@ -87,7 +93,10 @@ def test_what_a_machine_cannot_make_is_listed(file, areas, monkeypatch, capsys) 
     monkeypatch.setitem(sameness.AREAS, "numbers", lambda scope: iter([LeftOut("c", "no package")]))
     status, lines = compare(file, capsys)
     assert status == 1
-    assert {"  left out: c: no package", "  differs: numbers / c: can no longer be made: no package"} <= set(lines)
+    assert {
+        "  left out: c: no package",
+        "  differs: numbers / c: can no longer be made: no package",
+    } <= set(lines)
 
 
 def test_two_items_of_one_name_are_an_error() -> None:
@@ -98,7 +107,10 @@ def test_two_items_of_one_name_are_an_error() -> None:
 def test_an_unknown_area_is_an_error(capsys) -> None:
     with pytest.raises(SystemExit):
         sameness.main(["--write", "x", "--only", "nothing"])
-    assert "there is no area 'nothing'; the areas are problems, environments" in capsys.readouterr().err
+    assert (
+        "there is no area 'nothing'; the areas are problems, environments"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_help_names_every_area() -> None:
@@ -108,13 +120,17 @@ def test_the_help_names_every_area() -> None:
 
 def test_the_record_of_a_long_item_shows_the_line_that_changed() -> None:
     lines = [f"line {number} " + "x" * 100 for number in range(500)]
-    record = Record.from_json(json.loads(json.dumps(Record.of(Item("long", "\n".join(lines))).to_json())))
+    record = Record.from_json(
+        json.loads(json.dumps(Record.of(Item("long", "\n".join(lines))).to_json()))
+    )
     assert record.text is None
     assert record.difference(Item("long", "\n".join([*lines[:7], "changed", *lines[8:]]))) == [
         "line 8",
         "  now 'changed'",
     ]
-    assert record.difference(Item("long", "\n".join([*lines[:450], "changed"]))) == ["behind line 400"]
+    assert record.difference(Item("long", "\n".join([*lines[:450], "changed"]))) == [
+        "behind line 400"
+    ]
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -131,7 +147,9 @@ def test_the_tool_has_a_schema_from_its_docstring() -> None:
     items = {item.name: item.text for item in islice(tools(QUICK), 2)}
     schema = json.loads(items["schema of a function"])["function"]
     assert schema["description"] == "Book a room."
-    assert set(schema["parameters"]["properties"]["place"]["properties"]) == set(Place.__annotations__)
+    assert set(schema["parameters"]["properties"]["place"]["properties"]) == set(
+        Place.__annotations__
+    )
     assert "needs the argument 'place'" in items["calls of a function"]
 
 
@@ -145,10 +163,14 @@ def test_a_method_gives_the_same_lines_again() -> None:
     assert first == again and not any("raises" in line for line in first)
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("entropy-bonus", {"coef": 0.5}), ("grpo", {"kl_coef": 0.1})])
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("entropy-bonus", {"coef": 0.5}), ("grpo", {"kl_coef": 0.1})]
+)
 def test_another_coefficient_is_seen_in_the_loss_and_the_gradient(name, arguments) -> None:
     plain, other = (list(method_lines(name, given)) for given in ({}, arguments))
-    changed = {line.split()[3] for line in set(other) - set(plain) if line.startswith("at the start: ")}
+    changed = {
+        line.split()[3] for line in set(other) - set(plain) if line.startswith("at the start: ")
+    }
     assert {"loss", "gradient"} <= changed
 
 
@@ -163,7 +185,13 @@ def test_items_of_methods_are_named_by_what_they_are_made_with() -> None:
 
 
 def test_keys_are_paths_with_types() -> None:
-    assert key_paths({"a": [{"b": 1.5}, {"c": None}]}) == {"", ".a", ".a[]", ".a[].b: number", ".a[].c: NoneType"}
+    assert key_paths({"a": [{"b": 1.5}, {"c": None}]}) == {
+        "",
+        ".a",
+        ".a[]",
+        ".a[].b: number",
+        ".a[].c: NoneType",
+    }
 
 
 def test_names_of_tensors_are_read_from_the_header() -> None:

@@ -22,5 +22,25 @@ from .plugins import AnyTool
 from .python import PythonTool
 from .search import Passage, Retriever, Search, SearchFailure
 
-__all__ = ["FORMATS", "AnyTool", "Format", "FunctionTool", "Parsed", "Passage", "PythonTool", "Retriever", "Search"]
-__all__ += ["SearchFailure", "Status", "Tool", "ToolCall", "ToolFailure", "ToolResult", "Toolset", "get_format", "tool"]
+__all__ = [
+    "FORMATS",
+    "AnyTool",
+    "Format",
+    "FunctionTool",
+    "Parsed",
+    "Passage",
+    "PythonTool",
+    "Retriever",
+    "Search",
+]
+__all__ += [
+    "SearchFailure",
+    "Status",
+    "Tool",
+    "ToolCall",
+    "ToolFailure",
+    "ToolResult",
+    "Toolset",
+    "get_format",
+    "tool",
+]

@@ -108,7 +108,11 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     by_lower = {other.lower(): other for other in known}
     lower = name.lower()
     longer = [other for other in by_lower if other.startswith(f"{lower}-")]
-    near = [lower] if lower in by_lower else longer or get_close_matches(lower, list(by_lower), n=1, cutoff=cutoff)
+    near = (
+        [lower]
+        if lower in by_lower
+        else longer or get_close_matches(lower, list(by_lower), n=1, cutoff=cutoff)
+    )
     return f"did you mean {by_lower[near[0]]!r}? " if near else ""
 
 

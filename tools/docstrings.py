@@ -39,7 +39,9 @@ def read_docstring(spec: str) -> str:
     source = _read_module(module)
     if source.tree is None:
         return ""
-    return _docstring(source, name, MOST_REEXPORTS) or cleandoc(ast.get_docstring(source.tree) or "")
+    return _docstring(source, name, MOST_REEXPORTS) or cleandoc(
+        ast.get_docstring(source.tree) or ""
+    )
 
 
 def first_sentence(text: str) -> str:
@@ -55,12 +57,17 @@ def _docstring(source: ModuleText, name: str, reexports: int) -> str:
         return ""
     bound = False
     for node in _statements(source.tree.body):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and node.name == name
+        ):
             return ast.get_docstring(node) or ""
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
-                    return _docstring(_read_module(_imported_from(source, node)), alias.name, reexports - 1)
+                    return _docstring(
+                        _read_module(_imported_from(source, node)), alias.name, reexports - 1
+                    )
         bound = bound or name in _names_bound_by(node) or _may_bind_any(node)
     if not bound:
         raise ValueError(f"the module {source.name} has no {name}")
@@ -91,7 +98,12 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With):
             handlers = [handler.body for handler in getattr(node, "handlers", ())]
-            for inner in (node.body, *handlers, getattr(node, "orelse", ()), getattr(node, "finalbody", ())):
+            for inner in (
+                node.body,
+                *handlers,
+                getattr(node, "orelse", ()),
+                getattr(node, "finalbody", ()),
+            ):
                 yield from _statements(inner)
 
 
@@ -114,7 +126,9 @@ def _read_module(module: str) -> ModuleText:
         text = get_source(module) if get_source else None
         tree = None if text is None else ast.parse(text)
     except SyntaxError as error:
-        raise ValueError(f"the module {module} is not Python: {error.msg} (line {error.lineno})") from error
+        raise ValueError(
+            f"the module {module} is not Python: {error.msg} (line {error.lineno})"
+        ) from error
     except (ImportError, OSError, ValueError) as error:
         raise ValueError(f"the module {module} cannot be read: {error}") from error
     return ModuleText(module, package, tree)
@@ -129,7 +143,11 @@ def _find_spec(module: str) -> ModuleSpec:
         spec = _ask_finders(name, path)
         if spec is None:
             raise ValueError(f"there is no module {name}")
-        path = [*spec.submodule_search_locations] if spec.submodule_search_locations is not None else []
+        path = (
+            [*spec.submodule_search_locations]
+            if spec.submodule_search_locations is not None
+            else []
+        )
     assert spec is not None, "a module has a name"
     return spec
 

@@ -39,7 +39,10 @@ _READ = os.O_RDONLY | os.O_NONBLOCK  # a pipe that was put there meanwhile does 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _TOML_TEXTS = re.compile(  # strings and comments of TOML, as `tomllib` finds them
-    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})|' + r"'''.*?'''(?:'{0,2})|" + r'"(?:\\.|[^"\\\n])*"|' + r"'[^'\n]*'|#[^\n]*",
+    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})|'
+    + r"'''.*?'''(?:'{0,2})|"
+    + r'"(?:\\.|[^"\\\n])*"|'
+    + r"'[^'\n]*'|#[^\n]*",
     re.DOTALL,
 )
 _TOML_KEYS = re.compile(r"[\w. \t-]+")
@@ -53,7 +56,9 @@ class TooMuch(ValueError):
     """A file, or a line of it, is larger than any that is meant."""
 
 
-def read_bytes(path: Path, most: int = MOST, root: Path | None = None, follow: bool = False) -> bytes:
+def read_bytes(
+    path: Path, most: int = MOST, root: Path | None = None, follow: bool = False
+) -> bytes:
     """Return what a plain file holds.
 
     `follow` is for a path that the command itself names, or that is checked otherwise: then links are followed.
@@ -91,7 +96,9 @@ def lines_of(file: Any, most: int, path: Path) -> Iterator[bytes]:
     while line := file.readline(most + 1):
         number += 1
         if len(line) > most:
-            raise TooMuch(f"{path}, line {number}: it has more than {most >> 20} MiB; no line is that long")
+            raise TooMuch(
+                f"{path}, line {number}: it has more than {most >> 20} MiB; no line is that long"
+            )
         yield line
 
 
@@ -101,7 +108,10 @@ def data_lines(path: Path) -> Iterator[bytes]:
     Raises TooMuch where a line is too long, or few bytes make very many; what `gzip` and `lzma` raise; OSError.
     """
     unpack = _UNPACK.get(path.suffix)
-    with open_plain(path, follow=True) as file, unpack(file, "rb") if unpack else nullcontext(file) as lines:
+    with (
+        open_plain(path, follow=True) as file,
+        unpack(file, "rb") if unpack else nullcontext(file) as lines,
+    ):
         size = os.fstat(file.fileno()).st_size
         left = most = max(LEAST, MOST_RATIO * size) if unpack else size + MOST_LINE
         for line in lines_of(lines, MOST_LINE, path):
@@ -152,7 +162,9 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder)  # which follows no link
 
 
-def write_file(path: Path, content: str | Iterable[bytes], root: Path | None = None, synced: bool = True) -> None:
+def write_file(
+    path: Path, content: str | Iterable[bytes], root: Path | None = None, synced: bool = True
+) -> None:
     """Write a file under a temporary name first: it is complete, or (OSError) what it was before.
 
     With `synced` it is on the disk then. What stands there before is replaced, also where it is a link.
@@ -207,7 +219,9 @@ def open_to_append(path: Path, root: Path | None = None) -> BufferedRandom:
         return os.fdopen(_checked(os.open(name, flags, 0o666, dir_fd=folder), path), "rb+")
 
 
-def append_line(path: Path, line: str | bytes, *, root: Path | None = None, synced: bool = True) -> None:
+def append_line(
+    path: Path, line: str | bytes, *, root: Path | None = None, synced: bool = True
+) -> None:
     """Add a line, in place of a last one that a process left unfinished when it died.
 
     With `synced` it is on the disk then, else soon: the death of the process does not take it away.
@@ -303,7 +317,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     if len(text) > MOST_TOML:
         raise ValueError(f"it has {len(text)} characters; at most {MOST_TOML} are read")
     plain = _TOML_TEXTS.sub(lambda found: "" if found[0].startswith("#") else "s", text)
-    if (dots := max((run[0].count(".") for run in _TOML_KEYS.finditer(plain)), default=0)) > MOST_DOTS:
+    if (
+        dots := max((run[0].count(".") for run in _TOML_KEYS.finditer(plain)), default=0)
+    ) > MOST_DOTS:
         raise ValueError(f"a key has {dots} dots; at most {MOST_DOTS} are read")
     depth = 0
     for bracket in re.finditer(r"[][{}]", plain):

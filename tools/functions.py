@@ -13,15 +13,37 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from typing import Annotated, Any, Generic, Literal, NotRequired, ParamSpec, Required, Self, TypeVar, Union
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NotRequired,
+    ParamSpec,
+    Required,
+    Self,
+    TypeVar,
+    Union,
+)
 
 from .core import StatelessTool, Status, ToolFailure, ToolResult, brief, start
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Schema = dict[str, Any]
-SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-WORDS = {"string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false"}
+SCALARS: dict[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
+WORDS = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+}
 WORDS |= {"null": "null", "array": "a list", "object": "an object"}
 LIFE = ("fork", "close")  # methods of a class that are no tools
 _UNIONS = (Union, types.UnionType)
@@ -48,11 +70,15 @@ class FunctionTool(StatelessTool, Generic[P, R]):
         hints = hints_of(self.function, f"tool {self.name}")
         target: Callable[..., Any] = self._target()
         try:
-            made = target(**{name: converted(value, hints[name]) for name, value in arguments.items()})
+            made = target(
+                **{name: converted(value, hints[name]) for name, value in arguments.items()}
+            )
             if not self.asynchronous:
                 return ToolResult(Status.OK, str(made))
             # On another thread, as a loop may run on this one.
-            running = start(lambda: asyncio.run(_in_time(made, timeout, self.name)), f"turngym-{self.name}")
+            running = start(
+                lambda: asyncio.run(_in_time(made, timeout, self.name)), f"turngym-{self.name}"
+            )
             return ToolResult(Status.OK, str(running.result()))
         except ToolFailure:
             raise
@@ -97,12 +123,16 @@ class Toolset:
         try:
             inspect.signature(kind).bind(*args, **kwargs)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} cannot be made: {error}; write Toolset({name}, …) with its arguments") from None
+            raise TypeError(
+                f"{name} cannot be made: {error}; write Toolset({name}, …) with its arguments"
+            ) from None
         self.kind, self._arguments = kind, (args, kwargs)
         self._instance: Any = None
         self.tools = {method.__name__: MethodTool(method, self) for method in _public_methods(kind)}
         if not self.tools:
-            raise TypeError(f"{name} has no public method, so it gives no tool; write one with types and a docstring")
+            raise TypeError(
+                f"{name} has no public method, so it gives no tool; write one with types and a docstring"
+            )
 
     @property
     def instance(self) -> Any:
@@ -112,7 +142,9 @@ class Toolset:
                 args, kwargs = copy.deepcopy(self._arguments)
                 self._instance = self.kind(*args, **kwargs)
             except Exception as error:
-                raise ToolFailure(f"{self.kind.__name__} cannot be made: {type(error).__name__}: {error}") from error
+                raise ToolFailure(
+                    f"{self.kind.__name__} cannot be made: {type(error).__name__}: {error}"
+                ) from error
         return self._instance
 
     def reset(self) -> None:
@@ -129,10 +161,14 @@ class Toolset:
             method.owner = twin
         if (instance := self._instance) is not None:
             try:
-                twin._instance = instance.fork() if hasattr(instance, "fork") else copy.deepcopy(instance)
+                twin._instance = (
+                    instance.fork() if hasattr(instance, "fork") else copy.deepcopy(instance)
+                )
             except Exception as error:
                 fix = "give it a method fork() that returns a copy"
-                raise ToolFailure(f"{self.kind.__name__} cannot be copied ({error}); {fix}") from error
+                raise ToolFailure(
+                    f"{self.kind.__name__} cannot be copied ({error}); {fix}"
+                ) from error
         return twin
 
 
@@ -158,9 +194,15 @@ class MethodTool(FunctionTool[..., Any]):
 def _public_methods(kind: type) -> list[Callable[..., Any]]:
     """Return the public methods of a class as their callers see them, without `self`, in the order of the text."""
     names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
-    found = {name: inspect.getattr_static(kind, name) for name in names if name[:1] != "_" and name not in LIFE}
+    found = {
+        name: inspect.getattr_static(kind, name)
+        for name in names
+        if name[:1] != "_" and name not in LIFE
+    }
     return [
-        types.MethodType(method, kind) if isinstance(method, types.FunctionType) else getattr(kind, name)
+        types.MethodType(method, kind)
+        if isinstance(method, types.FunctionType)
+        else getattr(kind, name)
         for name, method in found.items()
         if isinstance(method, types.FunctionType | staticmethod | classmethod)
     ]
@@ -171,12 +213,16 @@ def function_schema(function: Callable[..., Any]) -> Schema:
     name = getattr(function, "__name__", repr(function))
     description, notes = _read_docstring(inspect.getdoc(function) or "")
     if not description:
-        raise TypeError(f"tool {name} has no docstring; its first paragraph is what the agent reads")
+        raise TypeError(
+            f"tool {name} has no docstring; its first paragraph is what the agent reads"
+        )
     hints, properties, required = hints_of(function, f"tool {name}"), dict[str, Any](), list[str]()
     for parameter in inspect.signature(function).parameters.values():
         where = f"parameter {parameter.name!r} of tool {name}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise TypeError(f"{where} is {parameter.kind.description}; arguments of a tool are given by name")
+            raise TypeError(
+                f"{where} is {parameter.kind.description}; arguments of a tool are given by name"
+            )
         if parameter.name not in hints:
             raise TypeError(f"{where} has no annotation; annotate it, e.g. `{parameter.name}: str`")
         properties[parameter.name] = annotation_schema(hints[parameter.name], where)
@@ -187,10 +233,15 @@ def function_schema(function: Callable[..., Any]) -> Schema:
     return make_schema(name, description, properties, required)
 
 
-def make_schema(name: str, description: str, properties: dict[str, Any], required: list[str]) -> Schema:
+def make_schema(
+    name: str, description: str, properties: dict[str, Any], required: list[str]
+) -> Schema:
     """Return the schema of a tool in the OpenAI form."""
     parameters = {"type": "object", "properties": properties, "required": required}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
 
 
 def check_arguments(schema: Schema, arguments: Mapping[str, Any]) -> str | None:
@@ -215,7 +266,9 @@ def hints_of(annotated: Any, what: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(annotated, include_extras=True)
     except NameError as error:
-        raise TypeError(f"the annotations of {what} cannot be read: {error}; import it where {what} is") from error
+        raise TypeError(
+            f"the annotations of {what} cannot be read: {error}; import it where {what} is"
+        ) from error
 
 
 def annotation_schema(annotation: Any, where: str, inside: tuple[Any, ...] = ()) -> Schema:
@@ -227,16 +280,22 @@ def annotation_schema(annotation: Any, where: str, inside: tuple[Any, ...] = ())
         return {}
     if origin in _MARKS:
         notes = [note for note in args[1:] if isinstance(note, str)]
-        return annotation_schema(args[0], where, inside) | ({"description": notes[0]} if notes else {})
+        return annotation_schema(args[0], where, inside) | (
+            {"description": notes[0]} if notes else {}
+        )
     if origin in (list, Sequence):
-        return {"type": "array"} | ({"items": annotation_schema(args[0], where, inside)} if args else {})
+        return {"type": "array"} | (
+            {"items": annotation_schema(args[0], where, inside)} if args else {}
+        )
     if origin in (dict, Mapping) and (not args or args[0] is str):
         values = {"additionalProperties": annotation_schema(args[1], where, inside)} if args else {}
         return {"type": "object"} | values
     if origin in _UNIONS:
         return {"anyOf": [annotation_schema(arg, where, inside) for arg in args]}
     is_enum = isinstance(origin, type) and issubclass(origin, Enum)
-    choices = [member.value for member in origin] if is_enum else list(args) if origin is Literal else []
+    choices = (
+        [member.value for member in origin] if is_enum else list(args) if origin is Literal else []
+    )
     if len(kinds := {SCALARS.get(type(value)) for value in choices}) == 1 and None not in kinds:
         return {"type": kinds.pop(), "enum": choices}
     if _is_record(origin) and origin not in inside:
@@ -253,7 +312,9 @@ def converted(value: Any, annotation: Any) -> Any:
     if origin in _MARKS:
         return converted(value, args[0])
     if origin in _UNIONS:
-        return converted(value, next(arg for arg in args if _fits(value, annotation_schema(arg, ""))))
+        return converted(
+            value, next(arg for arg in args if _fits(value, annotation_schema(arg, "")))
+        )
     if origin in (list, Sequence) and args:
         return [converted(item, args[0]) for item in value]
     if origin in (dict, Mapping) and args:
@@ -275,16 +336,28 @@ def _record_schema(record: Any, where: str, inside: tuple[Any, ...]) -> Schema:
     if typing.is_typeddict(record):
         # Where annotations are texts, `__required_keys__` does not know what is marked.
         marks = {name: typing.get_origin(hint) for name, hint in hints.items()}
-        needed = record.__required_keys__ | {name for name, mark in marks.items() if mark is Required}
+        needed = record.__required_keys__ | {
+            name for name, mark in marks.items() if mark is Required
+        }
         needed -= {name for name, mark in marks.items() if mark is NotRequired}
     else:
         known = [field for field in fields(record) if field.init]
-        needed = {field.name for field in known if field.default is field.default_factory is MISSING}
+        needed = {
+            field.name for field in known if field.default is field.default_factory is MISSING
+        }
         hints = {field.name: hints[field.name] for field in known}
     of = f"of {record.__name__}, of {where},"
-    properties = {name: annotation_schema(hint, f"field {name!r} {of}", inside) for name, hint in hints.items()}
+    properties = {
+        name: annotation_schema(hint, f"field {name!r} {of}", inside)
+        for name, hint in hints.items()
+    }
     required = [name for name in hints if name in needed]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
@@ -305,7 +378,9 @@ def _fits(value: Any, schema: Schema) -> bool:
     if (kind := schema.get("type")) is None:
         return True
     if kind == "array":
-        return isinstance(value, list) and all(_fits(item, schema.get("items", {})) for item in value)
+        return isinstance(value, list) and all(
+            _fits(item, schema.get("items", {})) for item in value
+        )
     if kind == "object":
         known, more = schema.get("properties", {}), schema.get("additionalProperties", {})
         return (
@@ -316,7 +391,9 @@ def _fits(value: Any, schema: Schema) -> bool:
         )
     # bool is an int in Python but not in JSON; an integer is a fine number.
     natural = SCALARS.get(type(value))
-    return (natural == kind or (natural, kind) == ("integer", "number")) and value in schema.get("enum", [value])
+    return (natural == kind or (natural, kind) == ("integer", "number")) and value in schema.get(
+        "enum", [value]
+    )
 
 
 def _expected(schema: Schema) -> str:
@@ -324,7 +401,11 @@ def _expected(schema: Schema) -> str:
         return " or ".join(_expected(option) for option in schema["anyOf"])
     if "enum" in schema:
         return "one of " + ", ".join(repr(value) for value in schema["enum"])
-    kind, items, values = schema.get("type"), schema.get("items"), schema.get("additionalProperties")
+    kind, items, values = (
+        schema.get("type"),
+        schema.get("items"),
+        schema.get("additionalProperties"),
+    )
     if kind == "array" and items:
         return f"a list in which each item is {_expected(items)}"
     if kind == "object" and values:

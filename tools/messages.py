@@ -26,7 +26,10 @@ _CREDENTIALS = struct.Struct("3i")
 _ANCILLARY = socket.CMSG_SPACE(6 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
 _CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _REPORT = struct.Struct("=Bi")
-EXIT, MEMORY = 0, 1  # reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory
+EXIT, MEMORY = (
+    0,
+    1,
+)  # reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory
 
 
 def write_frame(sock: socket.socket, payload: Any) -> None:
@@ -58,7 +61,10 @@ def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
             reply = handle(read_frame(sock))
             if sized:  # what getrusage says may be the size of the parent, whose memory a child shares while it starts
                 with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib is slow to import
-                    reply = {**reply, "memory_mb": int(file.read().split()[1]) * resource.getpagesize() // 2**20}
+                    reply = {
+                        **reply,
+                        "memory_mb": int(file.read().split()[1]) * resource.getpagesize() // 2**20,
+                    }
             write_frame(sock, reply)
 
 
@@ -94,7 +100,9 @@ def pair(*, senders: bool = False) -> tuple[socket.socket, socket.socket]:
 def send(sock: socket.socket, message: dict[str, Any] | bytes, fds: Sequence[int] = ()) -> None:
     """Send one packet, of an object or its JSON; raises OSError when nobody can receive it."""
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+    rights = (
+        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+    )
     sock.sendmsg([body], rights)
 
 

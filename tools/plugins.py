@@ -44,8 +44,12 @@ def declared(group: str) -> tuple[Plugin, ...]:
 @cache
 def _declared(group: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
     """Return them for a search path: every environment that is made asks, and 10 ms are long for that."""
-    points = [(one, one.dist) for one in metadata.entry_points(group=group) if one.dist]  # as every installed one has
-    found = [Plugin(p.name, p.value, d.name, str(d.metadata.json.get("summary", ""))) for p, d in points]
+    points = [
+        (one, one.dist) for one in metadata.entry_points(group=group) if one.dist
+    ]  # as every installed one has
+    found = [
+        Plugin(p.name, p.value, d.name, str(d.metadata.json.get("summary", ""))) for p, d in points
+    ]
     return tuple(sorted(found, key=lambda one: (one.name, one.package)))
 
 
@@ -73,7 +77,9 @@ def list_plugins(group: str, taken: Collection[str] = ()) -> list[ListedPlugin]:
         group: Of entry points.
         taken: Names that turngym has itself: a plugin that is called so is not used.
     """
-    return [ListedPlugin(one.name, _about(one, group, taken), one.package) for one in declared(group)]
+    return [
+        ListedPlugin(one.name, _about(one, group, taken), one.package) for one in declared(group)
+    ]
 
 
 def _about(plugin: Plugin, group: str, taken: Collection[str]) -> str:
@@ -122,8 +128,14 @@ def load_module(name: str, where: str) -> ModuleType:
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts) or parts[-1] == "py":
         plain = ".".join(Path(name.removesuffix(".py")).parts)
-        raise ValueError(f"{where}: {name!r} is no module; write what Python imports, such as {plain!r}")
-    if (here := str(Path.cwd())) not in sys.path and parts[0] not in sys.modules and find_spec(parts[0]) is None:
+        raise ValueError(
+            f"{where}: {name!r} is no module; write what Python imports, such as {plain!r}"
+        )
+    if (
+        (here := str(Path.cwd())) not in sys.path
+        and parts[0] not in sys.modules
+        and find_spec(parts[0]) is None
+    ):
         sys.path.append(here)  # at the end: a file there takes the place of no other module
     try:
         return import_module(name)
@@ -145,7 +157,11 @@ def raised(error: BaseException) -> str:
 def place(error: BaseException) -> str:
     """Return ` (FILE, line N)`, the last in a traceback of neither turngym, Python nor an installed package, if any."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OWN) and "-packages" not in frame.filename]
+    own = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith(_NOT_OWN) and "-packages" not in frame.filename
+    ]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
@@ -169,12 +185,18 @@ def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
     Raises TypeError where one is no tool, ValueError where a name cannot be imported, or what it stands for is none.
     """
     listed = _listed(tools)
-    return [tool for one in listed for tool in (_load(one.strip()) if isinstance(one, str) else as_tools([one]))]
+    return [
+        tool
+        for one in listed
+        for tool in (_load(one.strip()) if isinstance(one, str) else as_tools([one]))
+    ]
 
 
 def _listed(tools: Any) -> list[Any]:
     if not isinstance(tools, Iterable) or isinstance(tools, Mapping):
-        raise TypeError(f"tools is {tools!r}; write a list, such as tools=[{getattr(tools, '__name__', tools)}]")
+        raise TypeError(
+            f"tools is {tools!r}; write a list, such as tools=[{getattr(tools, '__name__', tools)}]"
+        )
     return tools.split(",") if isinstance(tools, str) else list(tools)
 
 
@@ -196,12 +218,17 @@ def _load(name: str) -> list[Tool]:
 def forked(tools: Iterable[Tool]) -> list[Tool]:
     """Return forks of tools; methods of one set are methods of one copy."""
     copy = cache(Toolset.fork)  # once for each set
-    return [copy(one.owner).tools[one.name] if isinstance(one, MethodTool) else one.fork() for one in tools]
+    return [
+        copy(one.owner).tools[one.name] if isinstance(one, MethodTool) else one.fork()
+        for one in tools
+    ]
 
 
 def _as_tools(one: Any) -> list[Tool]:
     if isinstance(one, type) and all(hasattr(one, name) for name in MEMBERS[2:]):
-        raise TypeError(f"{one.__name__} is the class of a tool; make one, as in tools=[{one.__name__}()]")
+        raise TypeError(
+            f"{one.__name__} is the class of a tool; make one, as in tools=[{one.__name__}()]"
+        )
     if isinstance(one, type | Toolset):
         return list((Toolset(one) if isinstance(one, type) else one).tools.values())
     if inspect.isroutine(one):
@@ -217,5 +244,7 @@ def _as_tools(one: Any) -> list[Tool]:
         what = f"the schema of the tool {one.name} is {one.schema!r:.80}"
         raise TypeError(f"{what}; it needs the form {form}") from error
     if named != one.name:
-        raise TypeError(f"the tool {one.name} is called {named!r} in its schema; give both one name")
+        raise TypeError(
+            f"the tool {one.name} is called {named!r} in its schema; give both one name"
+        )
     return [one]

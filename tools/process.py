@@ -61,12 +61,20 @@ class Child:
         with _starting:
             self._start(argv, cwd, env, fds)
         size = memory_mb and memory_mb * 2**20
-        with contextlib.suppress(ProcessLookupError):  # it has ended already, which the first request reports
-            for kind, most in (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, size), (resource.RLIMIT_CPU, cpu_seconds):
+        with contextlib.suppress(
+            ProcessLookupError
+        ):  # it has ended already, which the first request reports
+            for kind, most in (
+                (resource.RLIMIT_CORE, 0),
+                (resource.RLIMIT_AS, size),
+                (resource.RLIMIT_CPU, cpu_seconds),
+            ):
                 if most is not None:
                     messages.limit(kind, most, self.pid)
 
-    def _start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, fds: Sequence[int]) -> None:
+    def _start(
+        self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, fds: Sequence[int]
+    ) -> None:
         self._asking, self._killing = threading.Lock(), threading.Lock()
         self._signalled = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the finalizer
@@ -122,7 +130,9 @@ class Child:
                 self._socket.settimeout(deadline)
                 self._socket.sendall(frame)
                 reply = messages.read_frame(self._socket, until)
-                self._errors.truncate(0)  # not before a request: why a child ended at its start is in it
+                self._errors.truncate(
+                    0
+                )  # not before a request: why a child ended at its start is in it
                 return reply
             except TimeoutError:
                 self.kill(reap=reap)
@@ -130,8 +140,12 @@ class Child:
             except (EOFError, OSError, ValueError, RecursionError) as error:
                 self.kill()
                 code = self._process.returncode
-                raise Died(f"the child ended (exit code {code}): {error}; {self._stderr_tail()}") from None
-            except BaseException:  # such as Ctrl-C: the reply, still to come, would answer the next request
+                raise Died(
+                    f"the child ended (exit code {code}): {error}; {self._stderr_tail()}"
+                ) from None
+            except (
+                BaseException
+            ):  # such as Ctrl-C: the reply, still to come, would answer the next request
                 self.kill()
                 raise
 
@@ -161,11 +175,17 @@ class Child:
         if self._errors.closed:
             return "it was closed"
         self._errors.seek(0)
-        return self._errors.read()[-2000:].decode(errors="replace").strip() or "it wrote no error message"
+        return (
+            self._errors.read()[-2000:].decode(errors="replace").strip()
+            or "it wrote no error message"
+        )
 
     def _disown(self) -> None:
         self._finalizer.detach()
-        self._asking, self._killing = threading.Lock(), threading.Lock()  # their holders are not in this process
+        self._asking, self._killing = (
+            threading.Lock(),
+            threading.Lock(),
+        )  # their holders are not in this process
         self._process.returncode = 0
         _release(self._socket, self._errors)
 
@@ -181,20 +201,37 @@ class Pool:
     """
 
     def __init__(
-        self, script: Path, *, size: int | None = None, answers: int = 500, memory_mb: int = 2048, grown_mb: int = 512
+        self,
+        script: Path,
+        *,
+        size: int | None = None,
+        answers: int = 500,
+        memory_mb: int = 2048,
+        grown_mb: int = 512,
     ) -> None:
-        self.script, self.answers, self.memory_mb, self.grown_mb = script, answers, memory_mb, grown_mb
+        self.script, self.answers, self.memory_mb, self.grown_mb = (
+            script,
+            answers,
+            memory_mb,
+            grown_mb,
+        )
         self.size = min(4, os.cpu_count() or 1) if size is None else size
         if self.size < 1 or answers < 1:
-            raise ValueError(f"a pool of {self.size} workers with {answers} answers each; both must be at least 1")
+            raise ValueError(
+                f"a pool of {self.size} workers with {answers} answers each; both must be at least 1"
+            )
         self._disown()
         _living.add(self)
 
     def _disown(self) -> None:
         """Begin with no worker: what there was belongs to the process that this one was forked from."""
         self._places = threading.Semaphore(self.size)
-        self._free: list[Callable[[], Child]] = []  # each gives a worker, which may have to start first
-        self._answered: dict[Child, int] = {}  # how often each worker has answered that is ready or at work
+        self._free: list[
+            Callable[[], Child]
+        ] = []  # each gives a worker, which may have to start first
+        self._answered: dict[
+            Child, int
+        ] = {}  # how often each worker has answered that is ready or at work
 
     def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """Return the reply of a worker, which has `deadline` seconds from when it gets the request.
@@ -206,9 +243,15 @@ class Pool:
             try:
                 reply: dict[str, Any] = worker.request(dict(request), deadline, reap=False)
                 self._answered[worker] += 1
-                again = reply.pop("memory_mb", 0) <= self.grown_mb and self._answered[worker] < self.answers
+                again = (
+                    reply.pop("memory_mb", 0) <= self.grown_mb
+                    and self._answered[worker] < self.answers
+                )
                 return reply
-            except (ValueError, TypeError):  # the request cannot be sent; the worker has not seen it
+            except (
+                ValueError,
+                TypeError,
+            ):  # the request cannot be sent; the worker has not seen it
                 again = True
                 raise
             finally:
@@ -216,13 +259,20 @@ class Pool:
                     self._free.append(lambda: worker)
                 else:
                     del self._answered[worker]
-                    with contextlib.suppress(RuntimeError):  # no thread can start, and the next request finds none
-                        self._free.insert(0, start(partial(self._begin, worker), f"start {self.script.name}").result)
+                    with contextlib.suppress(
+                        RuntimeError
+                    ):  # no thread can start, and the next request finds none
+                        self._free.insert(
+                            0,
+                            start(partial(self._begin, worker), f"start {self.script.name}").result,
+                        )
 
     def close(self) -> None:
         """End all workers but those at work; the next request starts a new one."""
         while self._free:
-            with contextlib.suppress(Exception):  # it could not start, or another thread has taken it
+            with contextlib.suppress(
+                Exception
+            ):  # it could not start, or another thread has taken it
                 worker = self._free.pop()()
                 del self._answered[worker]
                 worker.close()
@@ -230,7 +280,9 @@ class Pool:
     def _take(self) -> Child:
         """Return a free worker that lives, or a new one."""
         while self._free:
-            with contextlib.suppress(Exception):  # it could not start, or another thread has taken it
+            with contextlib.suppress(
+                Exception
+            ):  # it could not start, or another thread has taken it
                 if (worker := self._free.pop()()).alive:
                     return worker
                 del self._answered[worker]
@@ -284,5 +336,7 @@ def _disown_all() -> None:
         one._disown()
 
 
-os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
+os.register_at_fork(
+    before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
+)
 os.register_at_fork(after_in_child=_disown_all)

@@ -27,7 +27,9 @@ class Work:
         self.what, self.total, self.text = what, total, text
         self.done = self.tokens = 0
         self._began = time.monotonic()
-        self._first: tuple[float, int] | None = None  # when a part was first counted, and how many were done then
+        self._first: tuple[float, int] | None = (
+            None  # when a part was first counted, and how many were done then
+        )
 
     def __enter__(self) -> Work:
         _open.append(self)

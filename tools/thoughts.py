@@ -29,11 +29,16 @@ HARMONY = "harmony"  # its templates open no thought, and other models end their
 
 def _marks_that_begin_with(first: str) -> re.Pattern[str]:
     pairs = {name: pair for name, (begins, *pair) in SPELLINGS.items() if begins == first}
-    either = "|".join(f"(?P<open_{name}>{opening})|(?P<end_{name}>{end})" for name, (opening, end) in pairs.items())
+    either = "|".join(
+        f"(?P<open_{name}>{opening})|(?P<end_{name}>{end})"
+        for name, (opening, end) in pairs.items()
+    )
     return re.compile(f"{first}(?:{either})")
 
 
-_MEANINGS = {f"{action}_{name}": (action == "open", name) for name in SPELLINGS for action in ("open", "end")}
+_MEANINGS = {
+    f"{action}_{name}": (action == "open", name) for name in SPELLINGS for action in ("open", "end")
+}
 # A pattern is searched for only in a text that holds its first character and some of the letters in its marks: most
 # texts hold no thought, and graders and formats look at each of them.
 _KINDS = (
@@ -114,7 +119,9 @@ def outside_thoughts(text: str) -> str | None:
     pieces: list[str] = []
     at, answer = 0, 0
     for mark in marks:
-        while answer < len(answers) and (answers[answer][0] < at or answers[answer][1] <= mark.start):
+        while answer < len(answers) and (
+            answers[answer][0] < at or answers[answer][1] <= mark.start
+        ):
             answer += 1
         if mark.start < at or (answer < len(answers) and answers[answer][0] < mark.start):
             continue

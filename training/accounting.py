@@ -66,7 +66,9 @@ class _Step:
     line: dict[str, Any]  # of metrics
     trees: list[Tree]
     config: TrainConfig
-    reported: frozenset[tuple[int, ...]]  # keys of paths, or of whole groups, that incidents call failed
+    reported: frozenset[
+        tuple[int, ...]
+    ]  # keys of paths, or of whole groups, that incidents call failed
 
 
 def checks(folder: Path) -> Iterator[tuple[str, int, int, str]]:
@@ -74,7 +76,9 @@ def checks(folder: Path) -> Iterator[tuple[str, int, int, str]]:
     found = audit(folder)
     for check, what in CHECKS.items():
         notes = [str(problem) for problem in found.problems if problem.check == check]
-        notes = notes or [f"{n} {name}" for name, n in sorted(found.totals.items()) if name.startswith(check)]
+        notes = notes or [
+            f"{n} {name}" for name, n in sorted(found.totals.items()) if name.startswith(check)
+        ]
         more = f" (+{len(notes) - NOTED} more)" if len(notes) > NOTED else ""
         yield what, *found.held(check), ", ".join(notes[:NOTED]) + more
 
@@ -84,13 +88,20 @@ def audit(folder: Path) -> Accounts:
     config, lines = from_run(folder, None), _json_lines(folder / "metrics.jsonl")
     has = os.path.lexists
     incidents = _json_lines(folder / "incidents.jsonl") if has(folder / "incidents.jsonl") else []
-    reported = frozenset(tuple(row.get("key", ())) for row in incidents if row.get("kind") == "failed")
+    reported = frozenset(
+        tuple(row.get("key", ())) for row in incidents if row.get("kind") == "failed"
+    )
     names = map(_JOURNAL.fullmatch, names_in(folder / "trees", folder))
     journals = {int(name[1]): folder / "trees" / name[0] for name in names if name}
-    numbers, path = [line["step"] for line in lines], folder / "summary.json"  # the summary is there after the end
+    numbers, path = (
+        [line["step"] for line in lines],
+        folder / "summary.json",
+    )  # the summary is there after the end
     summary = _object(read_bytes(path).decode(), "steps", str(path)) if has(path) else {}
     if (last := max((*numbers, *journals, summary.get("steps", 0)))) > MOST:
-        raise ValueError(f"{folder} names the step {last}; no run is that long, so one of its files is damaged")
+        raise ValueError(
+            f"{folder} names the step {last}; no run is that long, so one of its files is damaged"
+        )
     found = Accounts(last, Counter(), list(_order(last, numbers, journals)))
     tokens = sum(line.get("tokens", 0) for line in lines if line["step"] <= summary.get("steps", 0))
     if summary and tokens != summary["tokens"]:
@@ -107,7 +118,9 @@ def audit(folder: Path) -> Accounts:
                 continue
             step = _Step(number, line_of[number], trees, config, reported)
             found.totals += _count(trees)
-            found.problems.extend(Discrepancy(check, number, what) for check in looks for what in looks[check](step))
+            found.problems.extend(
+                Discrepancy(check, number, what) for check in looks for what in looks[check](step)
+            )
     return found
 
 
@@ -120,7 +133,9 @@ def _order(steps: int, numbers: Sequence[int], journals: dict[int, Path]) -> Ite
             yield Discrepancy("steps", number, f"trees has no journal step-{number:06d}.jsonl")
     for before, after in pairwise(numbers):
         if after < before:
-            yield Discrepancy("steps", after, f"its line in metrics.jsonl comes after that of step {before}")
+            yield Discrepancy(
+                "steps", after, f"its line in metrics.jsonl comes after that of step {before}"
+            )
 
 
 def _groups(step: _Step) -> Iterator[str]:
@@ -156,7 +171,11 @@ def _tokens(step: _Step) -> Iterator[str]:
             if turn.role != "assistant" and turn.sampled.any():
                 yield f"{where} was drawn, but its role is {turn.role}"
     counted = _count(step.trees)
-    spans = {name for name in (*counted, *step.line) if name.partition("/")[0] in ("tokens", "tokens_given")}
+    spans = {
+        name
+        for name in (*counted, *step.line)
+        if name.partition("/")[0] in ("tokens", "tokens_given")
+    }
     yield from _compare(step, {name: counted[name] for name in sorted(spans)})
 
 
@@ -191,7 +210,9 @@ def _count(trees: Sequence[Tree]) -> Counter[str]:
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
-    *lines, _ = read_bytes(path, LARGEST).decode().split("\n")  # a last one that was not finished was never written
+    *lines, _ = (
+        read_bytes(path, LARGEST).decode().split("\n")
+    )  # a last one that was not finished was never written
     return [_object(line, "step", f"{path}, line {number}") for number, line in enumerate(lines, 1)]
 
 
@@ -201,5 +222,7 @@ def _object(text: str, key: str, where: str) -> dict[str, Any]:
         if not isinstance(data, dict) or type(data.get(key)) is not int:
             raise ValueError(f"it is no object with {key}")
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: damaged ({error}); what a run wrote must not be changed") from error
+        raise ValueError(
+            f"{where}: damaged ({error}); what a run wrote must not be changed"
+        ) from error
     return data

@@ -52,15 +52,24 @@ class _Drawn:
     found: Acted
 
 
-def acted(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, tuple[Acted, ...]], dict[str, float]]:
+def acted(
+    trees: Sequence[Tree], batch: Batch
+) -> tuple[dict[Key, tuple[Acted, ...]], dict[str, float]]:
     """Return each path's turns by its key, and means over turns, shared ones once: NAME of all, NAME/TURN by index."""
     paths, siblings = _collected(trees, batch)
     for same in siblings.values():
         _compare([turn for turn in same if turn.found.valid is not False])
     turns = [turn for same in siblings.values() for turn in same]
     indices = sorted({turn.index for turn in turns})
-    named = {"": turns, **{f"/{index}": [turn for turn in turns if turn.index == index] for index in indices}}
-    means = {name + end: mean for end, some in named.items() for name, mean in _means(some, by_turn=bool(end))}
+    named = {
+        "": turns,
+        **{f"/{index}": [turn for turn in turns if turn.index == index] for index in indices},
+    }
+    means = {
+        name + end: mean
+        for end, some in named.items()
+        for name, mean in _means(some, by_turn=bool(end))
+    }
     return {key: tuple(turn.found for turn in own) for key, own in paths.items()}, means
 
 
@@ -73,11 +82,16 @@ def mutual_information(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
     ones, others = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
     if len(ones) < 2 or len(ones) == n:
         return nan
-    plain = sum(count / n * log(count * n / (ones[one] * others[other])) for (one, other), count in joint.items())
+    plain = sum(
+        count / n * log(count * n / (ones[one] * others[other]))
+        for (one, other), count in joint.items()
+    )
     return plain - (len(joint) - len(ones) - len(others) + 1) / (2 * n)
 
 
-def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Drawn]], dict[int, list[_Drawn]]]:
+def _collected(
+    trees: Sequence[Tree], batch: Batch
+) -> tuple[dict[Key, list[_Drawn]], dict[int, list[_Drawn]]]:
     starts = np.searchsorted(batch.row.numpy(), np.arange(len(batch.turns.path) + 1))
     logp, entropy = batch.logp_old.numpy(), batch.entropy.numpy()
     read: dict[tuple[int, str], int] = {}
@@ -97,10 +111,18 @@ def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Dra
                 if (number, node) not in made:
                     entropies = np.zeros(len(turn.tokens))
                     entropies[turn.sampled] = entropy[slots]
-                    action, said = tuple(turn.tokens[turn.thought :].tolist()), turn.info.get("valid")
+                    action, said = (
+                        tuple(turn.tokens[turn.thought :].tolist()),
+                        turn.info.get("valid"),
+                    )
                     valid = said if isinstance(said, bool) else None
                     lost = -float(logp[slots].sum(dtype=np.float64))
-                    about = (action, choice_of(turn.info), entropies[turn.thought :].tolist(), Acted(lost, valid))
+                    about = (
+                        action,
+                        choice_of(turn.info),
+                        entropies[turn.thought :].tolist(),
+                        Acted(lost, valid),
+                    )
                     made[number, node] = _Drawn(number, len(own), *about)
                     siblings.setdefault(seen, []).append(made[number, node])
                 own.append(made[number, node])
@@ -111,7 +133,10 @@ def _compare(same: Sequence[_Drawn]) -> None:
     """Fill in what siblings tell of each other; a turn alone tells nothing."""
     if len(same) < 2:
         return
-    actions, choices = _entropy([turn.action for turn in same]), _entropy([turn.choice for turn in same])
+    actions, choices = (
+        _entropy([turn.action for turn in same]),
+        _entropy([turn.choice for turn in same]),
+    )
     for turn, places in zip(same, _partings([turn.action for turn in same]), strict=True):
         decided = sum(turn.entropies[place] for place in places)
         turn.found = Acted(turn.found.surprise, turn.found.valid, actions, choices, decided)
@@ -140,7 +165,11 @@ def _partings(actions: Sequence[tuple[int, ...]]) -> list[list[int]]:
 
 def _means(turns: Sequence[_Drawn], by_turn: bool) -> Iterator[tuple[str, float]]:
     for name in (field.name for field in fields(Acted)):
-        known = [value for turn in turns if (value := getattr(turn.found, name)) is not None and isfinite(value)]
+        known = [
+            value
+            for turn in turns
+            if (value := getattr(turn.found, name)) is not None and isfinite(value)
+        ]
         if known:
             yield {"valid": "valid_actions"}.get(name, name), fmean(map(float, known))
     possible = [(turn.tree, turn.action) for turn in turns if turn.found.valid is not False]

@@ -12,8 +12,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-_Behaviour = Literal["early-collapse", "entropy-collapse", "entropy-explosion", "gibberish", "length-explosion"]
-Kind = Literal[_Behaviour, "entropy-eruption", "silent-tools", "silent-groups", "clipping", "cut-turns"]
+_Behaviour = Literal[
+    "early-collapse", "entropy-collapse", "entropy-explosion", "gibberish", "length-explosion"
+]
+Kind = Literal[
+    _Behaviour, "entropy-eruption", "silent-tools", "silent-groups", "clipping", "cut-turns"
+]
 ACTIONS, TOKENS = "action_entropy/", "entropy_turn/"  # behind them the turn
 WINDOW = 5  # lines whose mean is a level
 FEW, SOON = 3, 12  # lines whose mean is a level at the beginning, which is so many lines long
@@ -21,7 +25,10 @@ OPEN = 0.3  # nats: a policy that begins with less was made certain before, and 
 COLLAPSED, EXPLODED = 0.2, 2.0  # times the early level
 ERUPTED, CYCLES = 2.0, 2  # times the level before, and how often it has subsided as far again
 LEAST = 0.1  # nats: less than this is no early level to fall from, and as much as this is none to explode from
-SPREAD, CIRCLING = 3.5, 0.5  # nats a token (a perplexity of 33), and share of runs of tokens: no text is like that
+SPREAD, CIRCLING = (
+    3.5,
+    0.5,
+)  # nats a token (a perplexity of 33), and share of runs of tokens: no text is like that
 LONGER, LONG = 2.0, 32  # times the early length, and tokens: less is not long
 GAIN = 0.05  # share of successes: with so many more than at first a policy learns
 GONE, USED = 0.1, 0.1  # share that is left of a level of at least USED
@@ -83,7 +90,10 @@ def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     compared = {name for line in taken for name in line if name.startswith(ACTIONS)}
     learns = _learns(taken)
     for name in taken[-1] if taken else ():
-        share, open_ = SHARES.get("clip_" if name.startswith("clip_") else name), name.startswith((ACTIONS, TOKENS))
+        share, open_ = (
+            SHARES.get("clip_" if name.startswith("clip_") else name),
+            name.startswith((ACTIONS, TOKENS)),
+        )
         if not (share or open_ or name in ("tool_calls_path", "tool_ok")):
             continue
         values = [_number(line, name) for line in taken]
@@ -99,7 +109,11 @@ def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
                 found["entropy-collapse"].append(Level(name, now, low))
             if name.startswith(TOKENS) and high < now > before:
                 found["entropy-explosion"].append(Level(name, now, high))
-        elif not share and (highest := _mean(sorted(finite)[-WINDOW:])) >= USED and now < GONE * highest:
+        elif (
+            not share
+            and (highest := _mean(sorted(finite)[-WINDOW:])) >= USED
+            and now < GONE * highest
+        ):
             found["silent-tools"].append(Level(name, now, GONE * highest))
     for kind, level in _of_text(taken):
         found[kind].append(level)

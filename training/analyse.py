@@ -28,13 +28,25 @@ from .commands import show_tables
 from .report.data import UPDATES, Run, path_of, read
 
 NAME = "analysis.json"
-PACKAGES = {"sacrebleu": "sacrebleu", "scipy": "scipy", "sklearn": "scikit-learn"}  # of the extra, by module
+PACKAGES = {
+    "sacrebleu": "sacrebleu",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+}  # of the extra, by module
 GRAMS = 4  # longest n-gram of the diversity
 BINS = 10  # of confidence
 LEAST = 4  # steps of a correlation or a fit
 LAWS = ("cov", "cov_p")  # what the change of entropy is set against
 QUANTITIES = (
-    *("entropy", "entropy_response", "entropy_prompt", "diversity", "self_bleu", "reward", "logp_right"),
+    *(
+        "entropy",
+        "entropy_response",
+        "entropy_prompt",
+        "diversity",
+        "self_bleu",
+        "reward",
+        "logp_right",
+    ),
     *("logp_wrong", "ece", "auroc", *LAWS),
 )
 Floats = NDArray[np.float64]
@@ -86,7 +98,10 @@ class Analysis:
     def laws(self) -> str:
         law, fits = self.reward_law, {name: fit for name, fit in self.entropy_law.items() if fit}
         parts = [f"R = {-law['a']:.3g}·exp(H) {law['b']:+.3g}, R² {law['r2']:.2f}"] if law else []
-        parts += [f"dH by -{name}: slope {fit['slope']:.3g}, R² {fit['r2']:.2f}" for name, fit in fits.items()]
+        parts += [
+            f"dH by -{name}: slope {fit['slope']:.3g}, R² {fit['r2']:.2f}"
+            for name, fit in fits.items()
+        ]
         return "; ".join(parts)
 
 
@@ -106,14 +121,18 @@ def check_packages() -> None:
     """Raise ValueError where a package of the extra is missing."""
     for module, package in PACKAGES.items():
         if find_spec(module) is None:
-            raise ValueError(f'{package} is not installed; install the analysis extra: pip install "turngym[analysis]"')
+            raise ValueError(
+                f'{package} is not installed; install the analysis extra: pip install "turngym[analysis]"'
+            )
 
 
 def series(run: Run, texts: bool = True) -> dict[str, dict[int, float]]:
     """Return each quantity by step. Raises ValueError where the run lacks what is measured."""
     for name in ("trees", UPDATES):
         if not any((run.folder / name).glob("step-*")):
-            raise ValueError(f"{run.folder} has no {name}/ of any step; name the folder of a run that kept them")
+            raise ValueError(
+                f"{run.folder} has no {name}/ of any step; name the folder of a run that kept them"
+            )
     found: dict[str, dict[int, float]] = {name: {} for name in QUANTITIES}
     for step in run.played:
         groups = list(responses(run, step))
@@ -126,20 +145,34 @@ def series(run: Run, texts: bool = True) -> dict[str, dict[int, float]]:
 def responses(run: Run, step: int) -> Iterator[list[Response]]:
     slots = run.slots(step)
     for tree in run.trees(step):
-        leaves = [leaf for leaf in tree["leaves"] if leaf["score"] is not None and leaf.get("trained", True)]
-        every = (_response(tree, leaf, slots.get((*tree["key"], leaf["branch"]))) for leaf in leaves)
+        leaves = [
+            leaf
+            for leaf in tree["leaves"]
+            if leaf["score"] is not None and leaf.get("trained", True)
+        ]
+        every = (
+            _response(tree, leaf, slots.get((*tree["key"], leaf["branch"]))) for leaf in leaves
+        )
         if group := [response for response in every if len(response.tokens)]:
             yield group
 
 
 def _response(tree: Mapping[str, Any], leaf: Mapping[str, Any], slots: Any) -> Response:
     nodes = path_of(tree["turns"], leaf["node"])
-    turns = [turn for turn in (tree["turns"][node] for node in nodes) if turn["role"] == "assistant"]
+    turns = [
+        turn for turn in (tree["turns"][node] for node in nodes) if turn["role"] == "assistant"
+    ]
     drawn = np.array([drawn for turn in turns for drawn in turn["sampled"]], bool)
     names = ("tokens", "entropy", "logp_roll")
-    tokens, entropy, logp = (np.array([value for turn in turns for value in turn[name]])[drawn] for name in names)
-    advantage = slots.advantage.astype(float) * slots.weight if slots else np.full(int(drawn.sum()), nan)
-    return Response(tokens, entropy, logp, advantage, "\n".join(turn["text"] for turn in turns), leaf["score"])
+    tokens, entropy, logp = (
+        np.array([value for turn in turns for value in turn[name]])[drawn] for name in names
+    )
+    advantage = (
+        slots.advantage.astype(float) * slots.weight if slots else np.full(int(drawn.sum()), nan)
+    )
+    return Response(
+        tokens, entropy, logp, advantage, "\n".join(turn["text"] for turn in turns), leaf["score"]
+    )
 
 
 def measured(groups: Sequence[Sequence[Response]], texts: bool = True) -> dict[str, float]:
@@ -147,12 +180,16 @@ def measured(groups: Sequence[Sequence[Response]], texts: bool = True) -> dict[s
     every = [response for group in groups for response in group]
     right = np.array([response.score >= 1 for response in every])
     sure = np.array([response.logp.mean() for response in every])
-    logp, advantage = (np.concatenate([getattr(one, name) for one in every]) for name in ("logp", "advantage"))
+    logp, advantage = (
+        np.concatenate([getattr(one, name) for one in every]) for name in ("logp", "advantage")
+    )
     logp, advantage = logp[known := np.isfinite(advantage)], advantage[known]
     parts: dict[str, Any] = {
         "entropy": np.concatenate([one.entropy for one in every]),
         "entropy_response": [one.entropy.mean() for one in every],
-        "entropy_prompt": [np.concatenate([one.entropy for one in group]).mean() for group in groups],
+        "entropy_prompt": [
+            np.concatenate([one.entropy for one in group]).mean() for group in groups
+        ],
         "diversity": [diversity([one.tokens.tolist() for one in group]) for group in groups],
         "self_bleu": [self_bleu([one.text for one in group]) for group in groups] if texts else [],
         "reward": [one.score for one in every],
@@ -162,14 +199,20 @@ def measured(groups: Sequence[Sequence[Response]], texts: bool = True) -> dict[s
         "cov_p": (logp - logp.mean()) * np.exp(logp) * advantage if len(logp) else [],
     }
     found = {name: np.asarray(part, float) for name, part in parts.items()}
-    means = {name: float(part[ok].mean()) if (ok := np.isfinite(part)).any() else nan for name, part in found.items()}
+    means = {
+        name: float(part[ok].mean()) if (ok := np.isfinite(part)).any() else nan
+        for name, part in found.items()
+    }
     return means | dict(zip(("ece", "auroc"), calibration(np.exp(sure), right), strict=True))
 
 
 def diversity(sequences: Sequence[Sequence[int]]) -> float:
     """Return distinct-n of some sequences, mean of n up to `GRAMS` (Li et al. 2016, arXiv 1510.03055); NaN of none."""
     lengths = range(1, GRAMS + 1)
-    found = ([tuple(one[i : i + n]) for one in sequences for i in range(len(one) - n + 1)] for n in lengths)
+    found = (
+        [tuple(one[i : i + n]) for one in sequences for i in range(len(one) - n + 1)]
+        for n in lengths
+    )
     shares = [len(set(grams)) / len(grams) for grams in found if grams]
     return fmean(shares) if shares else nan
 
@@ -213,7 +256,9 @@ def reward_law(entropy: Series, reward: Series) -> dict[str, float] | None:
 
 def entropy_law(entropy: Series, cov: Series) -> dict[str, float | None] | None:
     """Return how the change of entropy to the next step follows -cov (arXiv 2505.22617): line, fit, ranks."""
-    change = {step: entropy[step + 1] - value for step, value in entropy.items() if step + 1 in entropy}
+    change = {
+        step: entropy[step + 1] - value for step, value in entropy.items() if step + 1 in entropy
+    }
     fit = _line(minus := {step: -value for step, value in cov.items()}, change)
     return None if fit is None else {**fit, "spearman": spearman(minus, change)}
 
@@ -224,7 +269,11 @@ def _line(x: Series, y: Series) -> dict[str, float] | None:
     if not (pair := _paired(x, y)):
         return None
     fit = linregress(*pair)
-    return {"slope": float(fit.slope), "intercept": float(fit.intercept), "r2": float(fit.rvalue**2)}
+    return {
+        "slope": float(fit.slope),
+        "intercept": float(fit.intercept),
+        "r2": float(fit.rvalue**2),
+    }
 
 
 def _paired(one: Series, other: Series) -> tuple[Floats, Floats] | None:
@@ -256,7 +305,11 @@ class Analyse(Shown):
         from .comparison.outcomes import Table
 
         header = ("quantity", "first fifth", "last fifth", "Spearman with entropy")
-        show_tables([Table(one.run, header, [*one.rows()], one.laws()) for one in found], out.parent, [out.name])
+        show_tables(
+            [Table(one.run, header, [*one.rows()], one.laws()) for one in found],
+            out.parent,
+            [out.name],
+        )
         for one in found:
             for note in one.notes:
                 console.print(f"{one.run}: {note}", style="yellow", markup=False, soft_wrap=True)

@@ -52,7 +52,9 @@ def layout_of(tokens: Sequence[Int[Tensor, "_"]], names: Sequence[Int[Tensor, "_
     `names` has of each token a number that is equal where two paths share the token, and all before it.
     """
     lengths = [len(name) for name in names]
-    _, first, label = np.unique(torch.cat(list(names)).numpy(), return_index=True, return_inverse=True)
+    _, first, label = np.unique(
+        torch.cat(list(names)).numpy(), return_index=True, return_inverse=True
+    )
     place_of = np.empty_like(first)
     place_of[np.argsort(first)] = np.arange(len(first))
     places = np.split(place_of[label], np.cumsum(lengths)[:-1])
@@ -66,7 +68,9 @@ def layout_of(tokens: Sequence[Int[Tensor, "_"]], names: Sequence[Int[Tensor, "_
     starts = _cut(starts[starts < len(first)], positions.numpy())
     chains: dict[int, tuple[int, ...]] = {}
     for place in places:
-        path = np.unique(np.searchsorted(starts, place, "right") - 1).tolist()  # ascending, as places along a path are
+        path = np.unique(
+            np.searchsorted(starts, place, "right") - 1
+        ).tolist()  # ascending, as places along a path are
         for i, segment in enumerate(path):
             chains.setdefault(segment, tuple(path[: i + 1]))
     return Layout(
@@ -112,7 +116,10 @@ def hidden_states(
     inside = partial(_attending, model, attend, compiled)
     with inside(), _checkpointing(model, inside) if checkpointing else nullcontext():
         hidden: Tensor = model.base_model(
-            input_ids=tokens[None].to(device), position_ids=positions[None].to(device), use_cache=False, **given
+            input_ids=tokens[None].to(device),
+            position_ids=positions[None].to(device),
+            use_cache=False,
+            **given,
         ).last_hidden_state
     return hidden[0, : len(layout.tokens)]
 
@@ -125,7 +132,11 @@ def distance_from_model(policy: Policy) -> float:
     """
     rng = np.random.default_rng(0)
     ids = torch.from_numpy(rng.integers(0, policy.vocabulary, (3, 24)))
-    first, second, other = ids[0], torch.cat([ids[0, :12], ids[1, :12]]), torch.cat([ids[2, :12], ids[1, :12]])
+    first, second, other = (
+        ids[0],
+        torch.cat([ids[0, :12], ids[1, :12]]),
+        torch.cat([ids[2, :12], ids[1, :12]]),
+    )
     names = [torch.arange(24), torch.cat([torch.arange(12), torch.arange(24, 36)])]
     layout = layout_of([first, second], names)
     hidden = hidden_states(policy.base, layout, policy.device)[layout.places[1][-1]]
@@ -157,14 +168,23 @@ def _attending(model: Any, attend: Callable[..., Any], compiled: bool) -> Iterat
 
 
 @contextmanager
-def _checkpointing(model: Any, inside: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+def _checkpointing(
+    model: Any, inside: Callable[[], AbstractContextManager[None]]
+) -> Iterator[None]:
     """Inside, the layers of `model` are checkpointed; they are computed again, long after this, `inside` too."""
 
     how: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
-    again, layers = partial(checkpoint, **how, context_fn=lambda: (nullcontext(), inside())), _layers(model)
+    again, layers = (
+        partial(checkpoint, **how, context_fn=lambda: (nullcontext(), inside())),
+        _layers(model),
+    )
     for layer in layers:
         # Without `train()`: what is inside the layer goes on without dropout.
-        layer.gradient_checkpointing, layer._gradient_checkpointing_func, layer.training = True, again, True
+        layer.gradient_checkpointing, layer._gradient_checkpointing_func, layer.training = (
+            True,
+            again,
+            True,
+        )
     try:
         yield
     finally:
@@ -175,7 +195,11 @@ def _checkpointing(model: Any, inside: Callable[[], AbstractContextManager[None]
 def _layers(model: Any) -> list[Any]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    return [module for module in model.base_model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    return [
+        module
+        for module in model.base_model.modules()
+        if isinstance(module, GradientCheckpointingLayer)
+    ]
 
 
 # Compiled layers call `_by_segments` and do not look into it: no two layouts are alike.
@@ -192,11 +216,20 @@ def _band(layout: Layout, dtype: torch.dtype, device: torch.device) -> Float[Ten
 
 
 def _by_segments(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, layout: Layout, band: Tensor, **options: Any
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
+    layout: Layout,
+    band: Tensor,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """Return `[1, u, heads, d]` of queries `[1, heads, u, d]` and keys and values `[1, kv_heads, u, d]`."""
     _refuse(module, options)
-    queries, keys, values = (torch.split(part, list(layout.sizes), 2) for part in (query, key, value))
+    queries, keys, values = (
+        torch.split(part, list(layout.sizes), 2) for part in (query, key, value)
+    )
     parts = []
     for own, chain in zip(queries, layout.chains):
         seen, carried = (torch.cat([part[i] for i in chain], 2) for part in (keys, values))
@@ -214,7 +247,13 @@ def _by_segments(
 
 
 def _by_blocks(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, blocks: BlockMask, **options: Any
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
+    blocks: BlockMask,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """Return what `_by_segments` returns, of tokens that are padded to whole blocks; PyTorch has no gradient on CPU."""
     _refuse(module, options)

@@ -44,14 +44,22 @@ class Turns:
     score: Float[Tensor, "r"]  # of the whole path; NaN where it earned none
     reward: Float[Tensor, "r"]  # of this turn
     outcome: Int[Tensor, "r"]  # of the path
-    valid: Float[Tensor, "r"] | None = None  # of the action: 1 or 0, NaN where the environment does not say
-    choice: Int[Tensor, "r"] | None = None  # equal where turns came down to the same, see `choice_of`
-    columns: Mapping[str, Float[Tensor, "r"]] = field(default_factory=dict, kw_only=True)  # of paths: `Needs.columns`
+    valid: Float[Tensor, "r"] | None = (
+        None  # of the action: 1 or 0, NaN where the environment does not say
+    )
+    choice: Int[Tensor, "r"] | None = (
+        None  # equal where turns came down to the same, see `choice_of`
+    )
+    columns: Mapping[str, Float[Tensor, "r"]] = field(
+        default_factory=dict, kw_only=True
+    )  # of paths: `Needs.columns`
 
     @property
     def rewarded(self) -> Bool[Tensor, "r"]:
         """Return which rows belong to a path that earned a score: an infrastructure failure is not a reward of 0."""
-        return (self.outcome == OUTCOMES.index(Outcome.DONE)) | (self.outcome == OUTCOMES.index(Outcome.TRUNCATED))
+        return (self.outcome == OUTCOMES.index(Outcome.DONE)) | (
+            self.outcome == OUTCOMES.index(Outcome.TRUNCATED)
+        )
 
 
 class At(NamedTuple):
@@ -83,12 +91,16 @@ class Batch:
     n_paths: int  # also counts paths without a slot
     turns: Turns  # always those of the whole rollout
     logp_ref: Float[Tensor, "s"] | None = None
-    extras: Mapping[str, Float[Tensor, "s ..."]] = field(default_factory=dict)  # results of `Needs.functionals`
+    extras: Mapping[str, Float[Tensor, "s ..."]] = field(
+        default_factory=dict
+    )  # results of `Needs.functionals`
     at: At = At()
 
     def __post_init__(self) -> None:
         if bool((self.path.diff() < 0).any()):
-            raise ValueError("Batch.path is not ascending; put the slots of a path next to each other")
+            raise ValueError(
+                "Batch.path is not ascending; put the slots of a path next to each other"
+            )
 
     @property
     def n_slots(self) -> int:
@@ -103,8 +115,12 @@ class Batch:
     def span(self, paths: range) -> slice:
         """Return where the slots of contiguous `paths` are. Raises ValueError on paths the batch does not have."""
         if paths.step != 1 or not 0 <= paths.start <= paths.stop <= self.n_paths:
-            raise ValueError(f"paths is {paths}; a span takes contiguous paths out of range({self.n_paths})")
-        ends = torch.tensor([paths.start, paths.stop], dtype=self.path.dtype, device=self.path.device)
+            raise ValueError(
+                f"paths is {paths}; a span takes contiguous paths out of range({self.n_paths})"
+            )
+        ends = torch.tensor(
+            [paths.start, paths.stop], dtype=self.path.dtype, device=self.path.device
+        )
         start, stop = torch.searchsorted(self.path, ends).tolist()
         return slice(start, stop)
 
@@ -149,19 +165,25 @@ class Terms:
 
     advantage: Float[Tensor, "s"]
     weight: Float[Tensor, "s"]  # of the policy term alone
-    clip_low: Float[Tensor, "s"]  # the ratio is held in [1 - clip_low, 1 + clip_high]; inf holds nothing
+    clip_low: Float[
+        Tensor, "s"
+    ]  # the ratio is held in [1 - clip_low, 1 + clip_high]; inf holds nothing
     clip_high: Float[Tensor, "s"]
     kl_coef: Float[Tensor, "s"]
     entropy_coef: Float[Tensor, "s"]
     scale: Float[Tensor, "s"]  # of the whole slot; 1 is the token mean
     surrogate: Surrogate
     penalties: tuple[Penalty, ...] = ()
-    extras: Mapping[str, Float[Tensor, "s ..."]] = field(default_factory=dict)  # what a surrogate or penalty reads
+    extras: Mapping[str, Float[Tensor, "s ..."]] = field(
+        default_factory=dict
+    )  # what a surrogate or penalty reads
 
     def slice(self, span: slice) -> Terms:
         """Return the terms of a span of slots, as `Batch.span` gives it."""
         penalties = tuple(replace(penalty, coef=penalty.coef[span]) for penalty in self.penalties)
-        return replace(self, **_cut(vars(self), span), penalties=penalties, extras=_cut(self.extras, span))
+        return replace(
+            self, **_cut(vars(self), span), penalties=penalties, extras=_cut(self.extras, span)
+        )
 
 
 Surrogate = Callable[[Current, Batch, Terms], Float[Tensor, "s"]]
@@ -196,7 +218,9 @@ class Packed:
     names: list[str]  # of the paths, for messages: task id and branch
     keys: list[tuple[int, ...]]  # of the paths: (seed, step, task, branch)
     tokens: list[Int[Tensor, "_"]]  # of each path, root to leaf
-    shared: list[Int[Tensor, "_"]]  # of each of these tokens a number, equal where paths share it and all before it
+    shared: list[
+        Int[Tensor, "_"]
+    ]  # of each of these tokens a number, equal where paths share it and all before it
     sampled: list[Bool[Tensor, "_"]]
     token: Int[Tensor, "s"]  # token id of each slot
     temperature: Float[Tensor, "s"]
@@ -218,7 +242,11 @@ class Packed:
 
     def parts(self, number: int) -> list[range]:
         """Return the paths cut into `number` parts of whole trees, or as many as there are trees."""
-        trees = [index for index, key in enumerate(self.keys) if not index or key[:-1] != self.keys[index - 1][:-1]]
+        trees = [
+            index
+            for index, key in enumerate(self.keys)
+            if not index or key[:-1] != self.keys[index - 1][:-1]
+        ]
         ends = [*trees, len(self.keys)]
         size = min(number, len(trees))
         cuts = [ends[len(trees) * part // size] for part in range(size + 1)]
@@ -232,9 +260,15 @@ class Packed:
         first = int((self.batch.turns.path < paths.start).sum())
         rows = slice(first, int((self.batch.turns.path < paths.stop).sum()))
         turns = self.batch.turns
-        cut = _cut(vars(turns), rows) | {"path": turns.path[rows] - paths.start, "columns": _cut(turns.columns, rows)}
+        cut = _cut(vars(turns), rows) | {
+            "path": turns.path[rows] - paths.start,
+            "columns": _cut(turns.columns, rows),
+        }
         batch = self.batch.slice(paths)
-        lists = {name: getattr(self, name)[which] for name in ("names", "keys", "tokens", "shared", "sampled")}
+        lists = {
+            name: getattr(self, name)[which]
+            for name in ("names", "keys", "tokens", "shared", "sampled")
+        }
         return replace(
             self,
             **lists,
@@ -245,18 +279,27 @@ class Packed:
 
     def layout(self, paths: range) -> Layout:
         """Return the tokens of `paths`, each once."""
-        return layout_of([self.tokens[path] for path in paths], [self.shared[path] for path in paths])
+        return layout_of(
+            [self.tokens[path] for path in paths], [self.shared[path] for path in paths]
+        )
 
 
 def pack(
-    trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType({}), same: Same = spelled_alike
+    trees: Sequence[Tree],
+    columns: Mapping[str, Column] = MappingProxyType({}),
+    same: Same = spelled_alike,
 ) -> Packed:
     """Return the rewarded paths of `trees`, without probes, as rows and slots, with `columns` made of whole trees.
 
     `same` says which answers are the same, for columns that are a `Vote`. Raises NothingToLearn: no path of the trees
     was rewarded, or the policy had no turn on any.
     """
-    paths = [(group, tree, leaf) for group, tree in enumerate(trees) for leaf in tree.leaves if leaf.learned]
+    paths = [
+        (group, tree, leaf)
+        for group, tree in enumerate(trees)
+        for leaf in tree.leaves
+        if leaf.learned
+    ]
     if not any(tree.replies(leaf) for _, tree, leaf in paths):
         stops = sorted({f"{leaf.stop}" for tree in trees for leaf in tree.leaves})
         ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
@@ -267,23 +310,47 @@ def pack(
         made = partial(make, same=same) if isinstance(make, Vote) else make
         by_leaf[name] = torch.tensor([value for tree in trees for value in made(tree)])
     table = _turns(paths)
-    turns = replace(table, columns={name: of.float()[kept][table.path] for name, of in by_leaf.items()})
+    turns = replace(
+        table, columns={name: of.float()[kept][table.path] for name, of in by_leaf.items()}
+    )
     slots: dict[str, list[np.ndarray]] = {}
-    replies = [(number, *path[:2], node) for number, path in enumerate(paths) for node in path[1].replies(path[2])]
+    replies = [
+        (number, *path[:2], node)
+        for number, path in enumerate(paths)
+        for node in path[1].replies(path[2])
+    ]
     for row, (number, group, tree, node) in enumerate(replies):
         turn = tree.turns[node]
-        of: dict[str, Any] = {"path": np.int64(number), "row": np.int64(row), "id": turn.tokens.astype(np.int64)}
-        of |= {"temperature": np.float32(turn.temperature), "logp_roll": turn.logp_roll, "entropy": turn.entropy}
+        of: dict[str, Any] = {
+            "path": np.int64(number),
+            "row": np.int64(row),
+            "id": turn.tokens.astype(np.int64),
+        }
+        of |= {
+            "temperature": np.float32(turn.temperature),
+            "logp_roll": turn.logp_roll,
+            "entropy": turn.entropy,
+        }
         after = PHASES.index("answer" if "answer" in turn.info else "call")
-        of["phase"] = np.where(np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), after)
+        of["phase"] = np.where(
+            np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), after
+        )
         of |= {"kind": _classes(turn), "token": _names(group, tree, node)}
         for name, value in of.items():
-            slots.setdefault(name, []).append(np.broadcast_to(value, turn.sampled.shape)[turn.sampled])
-    column: dict[str, Any] = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()}
+            slots.setdefault(name, []).append(
+                np.broadcast_to(value, turn.sampled.shape)[turn.sampled]
+            )
+    column: dict[str, Any] = {
+        name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()
+    }
     ids, temperature = column.pop("id"), column.pop("temperature")
-    _, column["token"], uses = torch.unique(column["token"], return_inverse=True, return_counts=True)
+    _, column["token"], uses = torch.unique(
+        column["token"], return_inverse=True, return_counts=True
+    )
     share = 1.0 / uses[column["token"]].float()
-    batch = Batch(**column, logp_old=column["logp_roll"], share=share, n_paths=len(paths), turns=turns)
+    batch = Batch(
+        **column, logp_old=column["logp_roll"], share=share, n_paths=len(paths), turns=turns
+    )
 
     def along(of: Callable[[int, Tree, int], NDArray[Any]]) -> list[Tensor]:
         whole = ([of(group, tree, node) for node in tree.path(leaf)] for group, tree, leaf in paths)
@@ -320,7 +387,9 @@ def _names(group: int, tree: Tree, node: int) -> NDArray[np.int64]:
 def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
     """Return a row for each agent turn of each path; `anchor` numbers what the agent of a group had just observed."""
     rows: list[tuple[int | float, ...]] = []  # in the order of the fields of `Turns`
-    nodes, anchors, choices = (defaultdict[Any, int](count().__next__) for _ in range(3))  # what is new gets a number
+    nodes, anchors, choices = (
+        defaultdict[Any, int](count().__next__) for _ in range(3)
+    )  # what is new gets a number
     for number, (group, tree, leaf) in enumerate(paths):
         for index, node in enumerate(tree.replies(leaf)):
             turn = tree.turns[node]

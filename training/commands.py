@@ -48,7 +48,9 @@ PICTURES = (".png", ".svg")
 class Methods:
     """List the learning methods, or describe those that are named."""
 
-    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
+    names: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")
+    ] = ()
     """Methods to describe: equation, parameters with defaults and ranges, source, deviations from the paper."""
 
     def run(self) -> int:
@@ -57,7 +59,9 @@ class Methods:
             for name in METHODS:
                 table.add_row(name, *evidence(name), title(name))
             for plugin in list_plugins(GROUP, taken=METHODS):
-                table.add_row(plugin.name, "", "", escape(f"{plugin.about} (package {plugin.package})"))
+                table.add_row(
+                    plugin.name, "", "", escape(f"{plugin.about} (package {plugin.package})")
+                )
             console.print(table)
             more = "parameters and equations: turngym methods METHOD"
             console.print(f"{more}; grades: A code read, B paper read, C plausible")
@@ -77,9 +81,15 @@ class Train(Shown):
     """
 
     config: Annotated[tyro.conf.OmitArgPrefixes[TrainConfig], tyro.conf.arg(name="")]
-    recipe: tyro.conf.Suppress[tyro.conf.Fixed[str]] = ""  # whose values `config` has; none of a run that goes on
-    named: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # the settings that the command names itself
-    run_options: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # of the environment, of a run that goes on
+    recipe: tyro.conf.Suppress[tyro.conf.Fixed[str]] = (
+        ""  # whose values `config` has; none of a run that goes on
+    )
+    named: tyro.conf.Suppress[
+        tyro.conf.Fixed[tuple[str, ...]]
+    ] = ()  # the settings that the command names itself
+    run_options: tyro.conf.Suppress[
+        tyro.conf.Fixed[tuple[str, ...]]
+    ] = ()  # of the environment, of a run that goes on
     begun: Annotated[str, tyro.conf.arg(name="from", metavar="RUN")] = ""
     """Begin a new run with the weights of the newest checkpoint of a run folder, and with its settings in place of a
     recipe's, so that a method can be added in the middle."""
@@ -115,11 +125,16 @@ class Train(Shown):
             config, lines = self._adjusted()
             prepared = run.prepare(config)
         begins = f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
-        read = (f"{name} has grade C, a plausible reading: turngym methods {name}" for name in plausible(config.method))
+        read = (
+            f"{name} has grade C, a plausible reading: turngym methods {name}"
+            for name in plausible(config.method)
+        )
         lines += (*read, *filter(None, (prepared.train.note, prepared.valid.note)))
         notes.print(begins, *lines, sep="\n", markup=False, soft_wrap=True)
         if self.config.engine.own_server:
-            notes.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
+            notes.print(
+                f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}"
+            )
         return prepared
 
     def _adjusted(self) -> tuple[TrainConfig, tuple[str, ...]]:
@@ -160,7 +175,9 @@ class Audit(Shown):
             console.print(f"{mark}  {held}/{steps}  steps with {escape(what)}")
             if note:
                 console.print(f"       [dim]{escape(note)}[/dim]")
-        return 0 if all(held == steps > 0 for _, held, steps, _ in done) else 1  # one without a step does not pass
+        return (
+            0 if all(held == steps > 0 for _, held, steps, _ in done) else 1
+        )  # one without a step does not pass
 
 
 @dataclass(frozen=True)
@@ -196,9 +213,13 @@ class View(Shown):
             if not folders:
                 raise ValueError("name a folder: turngym view RUN")
             if self.text and (self.live or self.out is not None):
-                raise ValueError("--text prints, and --live and --out do something else; give one of them")
+                raise ValueError(
+                    "--text prints, and --live and --out do something else; give one of them"
+                )
             if self.live and self.out is not None:
-                raise ValueError(f"--out is {self.out}, and --live writes no file; leave one of them out")
+                raise ValueError(
+                    f"--out is {self.out}, and --live writes no file; leave one of them out"
+                )
             if self.text:
                 from .report.data import read
                 from .report.text import show
@@ -214,7 +235,10 @@ class View(Shown):
                     threading.Event().wait()
             else:
                 with self.shown(), Work("drawing"):
-                    self._write(folders, self.out or (folders[0] if len(folders) == 1 else Path()) / "report.html")
+                    self._write(
+                        folders,
+                        self.out or (folders[0] if len(folders) == 1 else Path()) / "report.html",
+                    )
         return 0
 
     def _write(self, folders: list[Path], out: Path) -> None:
@@ -244,7 +268,9 @@ def verify_command(args: list[str]) -> Any:
     except ModuleNotFoundError as error:
         if not f"{error.name}".endswith((".tests", ".tests.verify")):
             raise
-        raise ValueError("`turngym verify` needs a source checkout; the installed package leaves tests/ out") from None
+        raise ValueError(
+            "`turngym verify` needs a source checkout; the installed package leaves tests/ out"
+        ) from None
 
 
 def train_of(args: list[str]) -> Train:
@@ -252,7 +278,11 @@ def train_of(args: list[str]) -> Train:
     recipe = args[1] if len(args) > 1 and not args[1].startswith("-") else RECIPE
     config = recipe_of(args)
     recipe = "" if "--resume" in args or _options(args).begun else recipe
-    named = (arg[2:].partition("=")[0].replace("-", "_").removeprefix("no_") for arg in args if arg.startswith("--"))
+    named = (
+        arg[2:].partition("=")[0].replace("-", "_").removeprefix("no_")
+        for arg in args
+        if arg.startswith("--")
+    )
     return Train(config, recipe, tuple(named), config.environment.option)
 
 
@@ -261,7 +291,9 @@ def recipe_of(args: list[str]) -> TrainConfig:
     named, allowed = len(args) > 1 and not args[1].startswith("-"), _named(args)
     if begun := _options(args).begun:
         if named or "--resume" in args:
-            raise ValueError(f"--from takes its settings from {begun}; leave out {args[1] if named else '--resume'}")
+            raise ValueError(
+                f"--from takes its settings from {begun}; leave out {args[1] if named else '--resume'}"
+            )
         own = from_run(Path(begun), allowed)
         return replace(own, policy=begun, chat_template="", out="", from_optimizer=False)
     recipe = read_recipe(args.pop(1) if named else RECIPE, allowed=allowed)
@@ -275,12 +307,22 @@ def recipe_of(args: list[str]) -> TrainConfig:
 
 def warmup_of(args: list[str]) -> Warmup:
     """Return the defaults of a warm-up; of a recipe's policy where `args` name one, whose name is taken out of them."""
-    kind = Warmup(training=FINETUNING if any(arg.partition("=")[0] == "--policy" for arg in args) else WarmupOptions())
-    if len(args) < 2 or args[1].startswith("-") or ({*"/:"} & {*args[1]} and not args[1].endswith(".toml")):
+    kind = Warmup(
+        training=FINETUNING
+        if any(arg.partition("=")[0] == "--policy" for arg in args)
+        else WarmupOptions()
+    )
+    if (
+        len(args) < 2
+        or args[1].startswith("-")
+        or ({*"/:"} & {*args[1]} and not args[1].endswith(".toml"))
+    ):
         return kind
     recipe = read_recipe(args.pop(1), allowed=[*_named(args), "out=", "log="])  # neither is used
     if recipe.policy == "tiny":
-        raise ValueError("the recipe starts from the policy 'tiny', which needs no warm-up; name an environment")
+        raise ValueError(
+            "the recipe starts from the policy 'tiny', which needs no warm-up; name an environment"
+        )
     return replace(kind, env=recipe.env, out=Path(recipe.policy), options=recipe.environment)
 
 
@@ -288,13 +330,18 @@ def _named(args: list[str]) -> list[str]:
     """Return what the command line itself names that data may not choose, as `reserved_choices` gives it."""
     found = _options(args)
     shots = found.shots if found.shots and not found.shots.isdecimal() else 0
-    options = EnvOptions(found.tasks, shots=shots, option=tuple(item for item in found.option if "=" in item)).kwargs()
+    options = EnvOptions(
+        found.tasks, shots=shots, option=tuple(item for item in found.option if "=" in item)
+    ).kwargs()
     env = found.env or (args[1] if args[0] == "warmup" and len(args) > 1 else "")
     lists = {name: getattr(found, name) for name in ("server", "server_option", "chat_template")}
     if found.method and foreign(found.method):
         lists["method"] = [found.method]
     given = {arg[2:].partition("=")[0].replace("-", "_") for arg in args if arg.startswith("--")}
-    replaced = [f"{name}=" for name in sorted(given & choices.SETTINGS.keys() - {*lists, "env", "method", "option"})]
+    replaced = [
+        f"{name}="
+        for name in sorted(given & choices.SETTINGS.keys() - {*lists, "env", "method", "option"})
+    ]
     chosen = [*reserved_choices(options, env), *far_choices(options), *replaced]
     return chosen + [f"{name}={value}" for name, values in lists.items() for value in values]
 
@@ -310,7 +357,9 @@ def _options(args: list[str]) -> argparse.Namespace:
     return parser.parse_known_args(args)[0]
 
 
-def watch(records: Iterable[Any], steps: int, console: Console, run: str = "", whole: Work | None = None) -> None:
+def watch(
+    records: Iterable[Any], steps: int, console: Console, run: str = "", whole: Work | None = None
+) -> None:
     """Show each record of a run as it comes; of one of several also its name, `run`, and how far the `whole` is."""
     say, before = partial(console.print, markup=False, soft_wrap=True), whole.done if whole else 0
     with Work(f"{run}: step" if run else "step", steps) as work:
@@ -324,8 +373,12 @@ def watch(records: Iterable[Any], steps: int, console: Console, run: str = "", w
                 say(f"{step} was refused: {record.metrics['refused']}", style="red")
             for alarm in record.begun:
                 say(f"{step}: {alarm}", style="yellow")
-            if record.valid is not None and not (run and record.step == steps):  # the outcome of a named run follows
-                say(f"{step}: held-out success {record.valid.success}", style="dim" if run else None)
+            if record.valid is not None and not (
+                run and record.step == steps
+            ):  # the outcome of a named run follows
+                say(
+                    f"{step}: held-out success {record.valid.success}", style="dim" if run else None
+                )
 
 
 def show_tables(tables: Iterable[Any], folder: Path, names: Iterable[str]) -> None:
@@ -339,15 +392,23 @@ def show_tables(tables: Iterable[Any], folder: Path, names: Iterable[str]) -> No
 
 def step_line(metrics: dict[str, Any]) -> str:
     """Return one step in a line: reward, success, entropy by turn (nats), what is known of `SHOWN`, speed."""
-    by_turn = " ".join(f"{value:.2f}" for name, value in metrics.items() if name.startswith("entropy_turn/"))
-    shown = "".join(f"  {name} {metrics[key]:.2f}" for name, key in SHOWN.items() if isfinite(metrics.get(key, nan)))
+    by_turn = " ".join(
+        f"{value:.2f}" for name, value in metrics.items() if name.startswith("entropy_turn/")
+    )
+    shown = "".join(
+        f"  {name} {metrics[key]:.2f}"
+        for name, key in SHOWN.items()
+        if isfinite(metrics.get(key, nan))
+    )
     speed = f"  {metrics['tokens'] / metrics['seconds']:.0f} tokens/s" if metrics["seconds"] else ""
     return f"reward {metrics['reward']:.2f}  success {metrics['success']:.2f}  entropy [{by_turn}]{shown}{speed}"
 
 
 def before_after(summary: Mapping[str, Any]) -> Table:
     """Return the table that ends a run, of what `summary.json` holds."""
-    table = Table("", "step", "held-out success (95 %)", "by a tool's result", "turns", "cut turns", box=None)
+    table = Table(
+        "", "step", "held-out success (95 %)", "by a tool's result", "turns", "cut turns", box=None
+    )
     for name, step in (("before", 0), ("after", summary["steps"])):
         found = summary[name]
         success = Interval(found["success"], found["low"], found["high"])

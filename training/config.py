@@ -20,7 +20,14 @@ from typing import Any
 from .. import __version__
 from ..agents import settings
 from ..agents.model_folder import read_toml
-from ..agents.settings import Deadlines, EngineChoice, LoraOptions, MachineOptions, SamplingOptions, flat
+from ..agents.settings import (
+    Deadlines,
+    EngineChoice,
+    LoraOptions,
+    MachineOptions,
+    SamplingOptions,
+    flat,
+)
 from ..agents.source import Source, find, max_tokens
 from ..envs import choices
 from ..envs.registry import (
@@ -38,7 +45,12 @@ from ..tools import files
 from .methods import METHOD_RECIPES, foreign, of_others, others, plugin_recipe
 
 RECIPES = Path(__file__).parent / "recipes"
-OF_ENV = ("tasks", "difficulty", "shots", "option")  # settings that belong to a recipe's environment
+OF_ENV = (
+    "tasks",
+    "difficulty",
+    "shots",
+    "option",
+)  # settings that belong to a recipe's environment
 OF_POLICY = ("difficulty", "option")  # those of them that make it hard or easy
 MEETING = ("MASTER_ADDR", "MASTER_PORT")  # where processes that train together meet
 GRADED = ("turngym/Math-v0", "turngym/MathPython-v0")  # where models have a difficulty of their own
@@ -134,7 +146,9 @@ class TrainConfig:
         settings.check_least(self, 0, "seed")
         settings.check_positive(self, "lr", "clip_norm")
         if self.lr > 1:
-            raise ValueError(f"lr is {self.lr!r}; it must be at most 1; LoRA learns at about 1e-4 to 1e-3")
+            raise ValueError(
+                f"lr is {self.lr!r}; it must be at most 1; LoRA learns at about 1e-4 to 1e-3"
+            )
         self.sampling.check()
         settings.check_positive(self.sampling, "temperature")
         for part in (self.schedule, self.lora, self.machine, self.engine, self.deadlines):
@@ -178,7 +192,11 @@ def methods_named_by(recipe: str) -> list[str]:
     Who names such a recipe has named the code that it runs.
     """
     plugins = {plugin.name for plugin in others()}
-    parts = [part for part in recipe.split("+") if part in plugins and not (RECIPES / f"{part}.toml").is_file()]
+    parts = [
+        part
+        for part in recipe.split("+")
+        if part in plugins and not (RECIPES / f"{part}.toml").is_file()
+    ]
     return [f"method={plugin_recipe(part)['method']}" for part in parts]
 
 
@@ -247,19 +265,33 @@ def adjust(
         of_model = row.get("option", ()) if "option" not in (values if own else ()) else ()
         config = with_options(config, of_recipe or of_model, named)
     if config.sampling.max_tokens is None or "max_tokens" in taken:
-        config = config.changed(max_tokens=max_tokens(source))  # a run's own, where it goes on from one
+        config = config.changed(
+            max_tokens=max_tokens(source)
+        )  # a run's own, where it goes on from one
     lines, policy = list[str](), values.get("policy", TrainConfig.policy)
     if taken:
         found = ", ".join(f"{name} {_shown(flat(config)[name])}" for name in taken)
-        why = f"{recipe} leaves them out" if own else f"the recipe {recipe} is made for the policy {policy}"
+        why = (
+            f"{recipe} leaves them out"
+            if own
+            else f"the recipe {recipe} is made for the policy {policy}"
+        )
         lines = [f"from the defaults for models, as {why}: {found}"]
-    if gone := ", ".join(f"{name} {_shown(value)}" for name, value in dropped.items() if name not in taken):
-        other = f"the environment {values.get('env', TrainConfig.env)}" if elsewhere else f"the policy {policy}"
+    if gone := ", ".join(
+        f"{name} {_shown(value)}" for name, value in dropped.items() if name not in taken
+    ):
+        other = (
+            f"the environment {values.get('env', TrainConfig.env)}"
+            if elsewhere
+            else f"the policy {policy}"
+        )
         lines.append(f"not taken from the recipe {recipe}, as they are for {other}: {gone}")
     return config, tuple(lines)
 
 
-def with_options(config: TrainConfig, options: Collection[str], named: Collection[str]) -> TrainConfig:
+def with_options(
+    config: TrainConfig, options: Collection[str], named: Collection[str]
+) -> TrainConfig:
     """Return a config whose own options are added to `options`, those of a recipe or a run.
 
     Raises ValueError where an option is given twice, or the command has `named` it as a setting, too.
@@ -267,7 +299,9 @@ def with_options(config: TrainConfig, options: Collection[str], named: Collectio
     environment = config.environment
     given = {item.partition("=")[0] for item in environment.option}
     if both := sorted(given & {*named} & {*OF_ENV}):
-        raise ValueError(f"{both[0]} is given twice, by --{both[0]} and by --option {both[0]}=…; give it once")
+        raise ValueError(
+            f"{both[0]} is given twice, by --{both[0]} and by --option {both[0]}=…; give it once"
+        )
     return replace(config, environment=environment.over(options))
 
 
@@ -285,8 +319,12 @@ def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
 
 def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
     """Return `config.toml`: the resolved config and a record of what made the run (version, levels, …)."""
-    kept = {key: value for key, value in flat(config).items() if value is not None and key != "resume"}
-    train, made = ([f"{key} = {_literal(value)}" for key, value in some.items()] for some in (kept, record))
+    kept = {
+        key: value for key, value in flat(config).items() if value is not None and key != "resume"
+    }
+    train, made = (
+        [f"{key} = {_literal(value)}" for key, value in some.items()] for some in (kept, record)
+    )
     return "\n".join(["[train]", *train, "", "[record]", *made]) + "\n"
 
 
@@ -302,7 +340,9 @@ def reserved_of(config: TrainConfig) -> list[str]:
     elsewhere = (*OF_ENV, "server", "out", "resume")
     rules = {name: rule for name, rule in choices.SETTINGS.items() if name not in elsewhere}
     values = flat(config)
-    return asked + [named_choice(name, values[name]) for name, rule in rules.items() if not rule(values[name])]
+    return asked + [
+        named_choice(name, values[name]) for name, rule in rules.items() if not rule(values[name])
+    ]
 
 
 def reserved_anew(config: TrainConfig) -> list[str]:
@@ -319,7 +359,10 @@ def reserved_anew(config: TrainConfig) -> list[str]:
 
 def reserved_of_recipe(config: TrainConfig, name: str) -> list[str]:
     """Return what else a recipe may not choose: a folder to write, a run to go on with, and paths that lead away."""
-    own = [str(RECIPES), *(str(Path(part).parent) for part in name.split("+") if part.endswith(".toml"))]
+    own = [
+        str(RECIPES),
+        *(str(Path(part).parent) for part in name.split("+") if part.endswith(".toml")),
+    ]
     options = {**config.environment.kwargs(), "policy": config.policy}
     asked = far_choices(options, *map(Path, own))
     asked += [named_choice("out", config.out)] if config.out else []
@@ -345,7 +388,9 @@ def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
     written = recorded(folder).get("version", __version__)
-    config = from_mapping(values, str(path) if written == __version__ else f"{path}, which turngym {written} wrote")
+    config = from_mapping(
+        values, str(path) if written == __version__ else f"{path}, which turngym {written} wrote"
+    )
     if allowed is not None:
         refuse_unnamed(reserved_of(config), allowed, str(path))
     return config
@@ -362,7 +407,10 @@ def revision() -> str:
     try:
         line = ["git", "-C", str(Path(__file__).parent)]
         asked = ([*line, "rev-parse", "HEAD"], [*line, "status", "--porcelain", "-uno"])
-        told = [subprocess.run(one, capture_output=True, text=True, check=True, timeout=5).stdout for one in asked]
+        told = [
+            subprocess.run(one, capture_output=True, text=True, check=True, timeout=5).stdout
+            for one in asked
+        ]
         return told[0].strip() + ("+" if told[1] else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
@@ -403,16 +451,22 @@ def launched(environ: Mapping[str, str] = os.environ) -> Launch:
     rank, size = _count(environ, "RANK"), _count(environ, "WORLD_SIZE")
     local = _count(environ, "LOCAL_RANK") if "LOCAL_RANK" in environ else rank
     if rank >= size:
-        raise ValueError(f"RANK is {rank} and WORLD_SIZE {size}; ranks count from 0, so let torchrun set both")
+        raise ValueError(
+            f"RANK is {rank} and WORLD_SIZE {size}; ranks count from 0, so let torchrun set both"
+        )
     missing = [name for name in MEETING if not environ.get(name)]
     if size > 1 and missing:
         fix = "start with torchrun --nproc-per-node N -m turngym …, or unset WORLD_SIZE for one process"
-        raise ValueError(f"WORLD_SIZE is {size}, but {missing[0]} is not set, so the processes cannot connect: {fix}")
+        raise ValueError(
+            f"WORLD_SIZE is {size}, but {missing[0]} is not set, so the processes cannot connect: {fix}"
+        )
     return Launch(rank, size, local)
 
 
 def _count(environ: Mapping[str, str], name: str) -> int:
     text = environ[name]
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{name} is {text!r}; it must be a number: let torchrun set it, or unset it for one process")
+        raise ValueError(
+            f"{name} is {text!r}; it must be a number: let torchrun set it, or unset it for one process"
+        )
     return int(text)

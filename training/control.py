@@ -33,7 +33,16 @@ State = Any  # JSON data: saved and loaded with every checkpoint
 MOST = 64  # entries of a list or table of a state that are metrics
 _ALWAYS = ("sample", "select", "reward", "shape", "observe")  # hooks that every control has
 Sets = Literal[
-    "credit", "clip", "surrogate", "aggregation", "branching", "replay", "temperature", "top-p", "top-k", "max-tokens"
+    "credit",
+    "clip",
+    "surrogate",
+    "aggregation",
+    "branching",
+    "replay",
+    "temperature",
+    "top-p",
+    "top-k",
+    "max-tokens",
 ]
 
 
@@ -66,7 +75,9 @@ class Stats:
     last: bool = True  # the last optimizer step of the training step
     entropy: float = nan  # token mean
     entropy_turns: tuple[float, ...] = ()  # token mean by agent turn
-    entropy_phases: Mapping[str, float] = field(default_factory=dict)  # token mean by `agents.trajectory.PHASES`
+    entropy_phases: Mapping[str, float] = field(
+        default_factory=dict
+    )  # token mean by `agents.trajectory.PHASES`
     entropy_nested: float = nan  # turn mean (EPO, Eq. 2)
     entropy_sampled: float = nan  # -logp of the drawn tokens, token mean
     reward: float = nan
@@ -74,9 +85,13 @@ class Stats:
     kl: float = nan  # k3 to the reference
     clip_low: float = nan  # fraction of slots held by the lower bound
     clip_high: float = nan
-    scores: Mapping[Key, float] = field(default_factory=dict)  # of the paths learned from: (seed, step, task, branch)
+    scores: Mapping[Key, float] = field(
+        default_factory=dict
+    )  # of the paths learned from: (seed, step, task, branch)
     acted: Mapping[Key, tuple[Acted, ...]] = field(default_factory=dict)  # the turns of these paths
-    columns: Mapping[str, Mapping[Key, float]] = field(default_factory=dict)  # `Needs.columns` of these paths
+    columns: Mapping[str, Mapping[Key, float]] = field(
+        default_factory=dict
+    )  # `Needs.columns` of these paths
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -87,26 +102,40 @@ class Needs:
     logp_ref: bool = False
     entropy_grad: bool = False
     now: bool = False  # the current policy before later optimizer steps of an update: one more forward pass each
-    functionals: Mapping[str, Functional] = field(default_factory=dict)  # run inside the chunked head, into `extras`
-    modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, see `optimizer`
-    columns: Mapping[str, Column] = field(default_factory=dict)  # of paths, made from whole trees, into `Turns.columns`
-    temperature: float | None = None  # of all the learner's log-probabilities; None: that at which a token was drawn
+    functionals: Mapping[str, Functional] = field(
+        default_factory=dict
+    )  # run inside the chunked head, into `extras`
+    modules: Mapping[str, Callable[[int], nn.Module]] = field(
+        default_factory=dict
+    )  # trained too, see `optimizer`
+    columns: Mapping[str, Column] = field(
+        default_factory=dict
+    )  # of paths, made from whole trees, into `Turns.columns`
+    temperature: float | None = (
+        None  # of all the learner's log-probabilities; None: that at which a token was drawn
+    )
 
     def __or__(self, other: Needs) -> Needs:
         """Return the needs of both. Raises ValueError where one name means two things."""
         asked = {one.temperature for one in (self, other)} - {None}
         if len(asked) > 1:
-            raise ValueError(f"two controls need log-probabilities at temperatures {sorted(map(str, asked))}; use one")
+            raise ValueError(
+                f"two controls need log-probabilities at temperatures {sorted(map(str, asked))}; use one"
+            )
         flags = ("logp_ref", "entropy_grad", "now")
         both: dict[str, Any] = {name: getattr(self, name) or getattr(other, name) for name in flags}
         for kinds in ("functionals", "modules", "columns"):
             ours, theirs = getattr(self, kinds), getattr(other, kinds)
             for name in ours.keys() & theirs.keys():
                 if ours[name] is not theirs[name]:
-                    raise ValueError(f"two controls need different {kinds} called {name!r}; rename one of them")
+                    raise ValueError(
+                        f"two controls need different {kinds} called {name!r}; rename one of them"
+                    )
             both[kinds] = {**ours, **theirs}
         for name in both["functionals"].keys() & both["modules"].keys():
-            raise ValueError(f"{name!r} is a functional of one control and a module of another; rename one of them")
+            raise ValueError(
+                f"{name!r} is a functional of one control and a module of another; rename one of them"
+            )
         return Needs(temperature=asked.pop() if asked else None, **both)
 
 
@@ -123,7 +152,9 @@ class Replay:
     """Paths of earlier steps to learn from once more, in an optimizer step of its own; the journals have them."""
 
     advantage: Mapping[Key, float]  # of each path, by (seed, step, task, branch)
-    shape: Callable[[Terms, Batch, Now], Terms]  # of the terms that these begin; no other control shapes them
+    shape: Callable[
+        [Terms, Batch, Now], Terms
+    ]  # of the terms that these begin; no other control shapes them
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -139,14 +170,23 @@ class Control:
     needs: Needs = Needs()
     sets: frozenset[Sets] = frozenset()  # what it replaces rather than adds to or multiplies
     init: Callable[[], State] = dict
-    order: Callable[[Epoch, State], Sequence[int]] | None = None  # of all tasks or some; how many depends on the state
+    order: Callable[[Epoch, State], Sequence[int]] | None = (
+        None  # of all tasks or some; how many depends on the state
+    )
     sample: Callable[[Sampling, State], Sampling] = lambda sampling, state: sampling
     plan: Callable[[Tree, Event, Key, State], list[Spawn]] | None = None
-    select: Callable[[Sequence[Tree], State], list[Verdict]] = lambda trees, state: [Verdict.KEEP] * len(trees)
-    reward: Callable[[Batch, State], Float[Tensor, "r"]] = lambda batch, state: batch.turns.score  # the new one
+    select: Callable[[Sequence[Tree], State], list[Verdict]] = lambda trees, state: (
+        [Verdict.KEEP] * len(trees)
+    )
+    reward: Callable[[Batch, State], Float[Tensor, "r"]] = lambda batch, state: (
+        batch.turns.score
+    )  # the new one
     credit: Callable[[Batch, State], Float[Tensor, "s"]] | None = None  # the advantage of each slot
     shape: Callable[[Terms, Batch, Now, State], Terms] = lambda terms, batch, now, state: terms
-    observe: Callable[[Stats, State], tuple[State, Requests]] = lambda stats, state: (state, Requests())
+    observe: Callable[[Stats, State], tuple[State, Requests]] = lambda stats, state: (
+        state,
+        Requests(),
+    )
     replay: Callable[[State], Replay | None] | None = None
     parts: tuple[Control, ...] | None = None  # what a chain is made of; None for a single control
 
@@ -178,7 +218,9 @@ def scored(control: Control, batch: Batch, state: State) -> Batch:
 def advantages(control: Control, batch: Batch, state: State) -> Float[Tensor, "s"]:
     """Return each slot's credit for the score that the reward leaves, or that score; 0 where a path earned none."""
     batch = scored(control, batch, state)
-    credit = batch.turns.score[batch.row] if control.credit is None else control.credit(batch, state)
+    credit = (
+        batch.turns.score[batch.row] if control.credit is None else control.credit(batch, state)
+    )
     return torch.where(batch.turns.rewarded[batch.row], credit, 0.0)
 
 
@@ -194,13 +236,18 @@ def chain(*controls: Control, ordered: bool = False) -> Control:
         for one, other in combinations(controls, 2):
             for what in sorted(one.sets & other.sets):
                 first, second = (
-                    next(leaf.name for leaf in _leaves(some) if what in leaf.sets) for some in (one, other)
+                    next(leaf.name for leaf in _leaves(some) if what in leaf.sets)
+                    for some in (one, other)
                 )
                 fix = f"remove one (in Python, chain(..., ordered=True) lets {second} win)"
                 raise ValueError(f"{first} and {second} both set {what}; {fix}")
     parts = tuple(leaf for control in controls for leaf in _leaves(control))
     run = _Parts(parts)
-    had = [name for name in ("order", "plan", "credit", "replay") if any(getattr(part, name) for part in parts)]
+    had = [
+        name
+        for name in ("order", "plan", "credit", "replay")
+        if any(getattr(part, name) for part in parts)
+    ]
     hooks: dict[str, Any] = {name: getattr(run, name) for name in (*_ALWAYS, *had)}
     return Control(
         name=run.name,
@@ -240,7 +287,12 @@ class _Parts:
         return sampling
 
     def plan(self, tree: Tree, event: Event, key: Key, state: State) -> list[Spawn]:
-        return [spawn for part, own in self.each(state) if part.plan for spawn in part.plan(tree, event, key, own)]
+        return [
+            spawn
+            for part, own in self.each(state)
+            if part.plan
+            for spawn in part.plan(tree, event, key, own)
+        ]
 
     def select(self, trees: Sequence[Tree], state: State) -> list[Verdict]:
         verdicts = [part.select(trees, own) for part, own in self.each(state)]
@@ -252,7 +304,9 @@ class _Parts:
         return batch.turns.score
 
     def credit(self, batch: Batch, state: State) -> Float[Tensor, "s"]:
-        return next(part.credit(batch, own) for part, own in reversed(self.each(state)) if part.credit)
+        return next(
+            part.credit(batch, own) for part, own in reversed(self.each(state)) if part.credit
+        )
 
     def replay(self, state: State) -> Replay | None:
         return next(part.replay(own) for part, own in reversed(self.each(state)) if part.replay)
@@ -273,7 +327,9 @@ SALT = 0xA890  # parts a rule's draws from those of tokens
 def just_taken(tree: Tree, event: Event) -> list[int]:
     """Return the agent's turns of the path on which it has just taken one, that one last; else none."""
     turns, node = list[int](), event.node
-    if event.kind == "end" and tree.turns[node].role != "assistant":  # its context was full before the next
+    if (
+        event.kind == "end" and tree.turns[node].role != "assistant"
+    ):  # its context was full before the next
         return turns
     while node > 0:
         if tree.turns[node].role == "assistant":
@@ -288,7 +344,9 @@ def answered(tree: Tree, turns: list[int]) -> int:
 
 def decides(tree: Tree, turns: list[int]) -> bool:
     """Return whether the last of the agent's `turns` is the first that was drawn behind an answer to it."""
-    return len(turns) > 1 and all(turn.parent != answered(tree, turns) for turn in tree.turns[: turns[-1]])
+    return len(turns) > 1 and all(
+        turn.parent != answered(tree, turns) for turn in tree.turns[: turns[-1]]
+    )
 
 
 def draws(chance: float, trials: int, key: Key) -> int:
@@ -302,7 +360,9 @@ def forks(node: int, copies: int) -> list[Spawn]:
 
 def surprise(tree: Tree, node: int, first: int, tokens: int, vocabulary: int) -> float:
     """Return Δ: by how much more uncertain the beginning of turn `node` is than that of turn `first`."""
-    return uncertainty(tree, node, tokens, vocabulary) - uncertainty(tree, first, tokens, vocabulary)
+    return uncertainty(tree, node, tokens, vocabulary) - uncertainty(
+        tree, first, tokens, vocabulary
+    )
 
 
 def uncertainty(tree: Tree, node: int, tokens: int, vocabulary: int) -> float:
@@ -314,7 +374,9 @@ def uncertainty(tree: Tree, node: int, tokens: int, vocabulary: int) -> float:
 def forked_before(tree: Tree, turns: list[int]) -> int:
     """Return behind how many answers in a row, up to the last but one of the path's `turns`, the path was forked."""
     after = Counter(turn.parent for turn in tree.turns)
-    return sum(1 for _ in takewhile(lambda node: after[tree.turns[node].parent] > 1, reversed(turns[1:-1])))
+    return sum(
+        1 for _ in takewhile(lambda node: after[tree.turns[node].parent] > 1, reversed(turns[1:-1]))
+    )
 
 
 def forks_in_a_row(tree: Tree, turns: int) -> int:

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from .columns import Batch, Turns
 
-Judge = Callable[[Float[Tensor, "p"], Int[Tensor, "p"]], Float[Tensor, "p"]]  # of the paths' scores and groups
+Judge = Callable[
+    [Float[Tensor, "p"], Int[Tensor, "p"]], Float[Tensor, "p"]
+]  # of the paths' scores and groups
 Normalize = Literal["std", "none"]
 Aggregation = Literal[
     "token-mean",
@@ -35,11 +37,18 @@ def by_path(judge: Judge, batch: Batch) -> Float[Tensor, "s"]:
     paths, place = torch.unique(turns.path[rewarded], return_inverse=True)
     score = turns.score.new_zeros(len(paths)).index_put((place,), turns.score[rewarded])
     group = turns.group.new_zeros(len(paths)).index_put((place,), turns.group[rewarded])
-    return torch.zeros_like(turns.score).masked_scatter(rewarded, judge(score, group)[place])[batch.row]
+    return torch.zeros_like(turns.score).masked_scatter(rewarded, judge(score, group)[place])[
+        batch.row
+    ]
 
 
 def group_advantage(
-    score: Float[Tensor, "p"], group: Int[Tensor, "p"], *, normalize: Normalize, ddof: int, eps: float
+    score: Float[Tensor, "p"],
+    group: Int[Tensor, "p"],
+    *,
+    normalize: Normalize,
+    ddof: int,
+    eps: float,
 ) -> Float[Tensor, "p"]:
     """Return each score less its group's mean, for "std" over std + eps: exactly 0 of equal ones; one alone is kept."""
     groups, member = torch.unique(group, return_inverse=True)
@@ -53,7 +62,9 @@ def group_advantage(
     if normalize == "none":
         return torch.where(alone, score, centred)
     variance = zeros.index_add(0, member, centred.square()) / (count - ddof).clamp(min=1)
-    return torch.where(alone, score, centred) / (torch.where(alone, 1.0, variance.sqrt()[member]) + eps)
+    return torch.where(alone, score, centred) / (
+        torch.where(alone, 1.0, variance.sqrt()[member]) + eps
+    )
 
 
 def centred(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
@@ -71,7 +82,9 @@ def final_reward(batch: Batch) -> Float[Tensor, "s"]:
     return torch.where(~_followed(batch.path) & earned(batch), batch.turns.score[batch.row], 0.0)
 
 
-def discounted(values: Float[Tensor, "s"], path: Int[Tensor, "s"], decay: float) -> Float[Tensor, "s"]:
+def discounted(
+    values: Float[Tensor, "s"], path: Int[Tensor, "s"], decay: float
+) -> Float[Tensor, "s"]:
     """Return y_t = x_t + decay·y_{t+1} along each path, y being 0 behind its last slot."""
     result, total = list[float](), 0.0
     for value, followed in zip(reversed(values.tolist()), reversed(_followed(path).tolist())):
@@ -81,7 +94,11 @@ def discounted(values: Float[Tensor, "s"], path: Int[Tensor, "s"], decay: float)
 
 
 def gae(
-    reward: Float[Tensor, "s"], value: Float[Tensor, "s"], path: Int[Tensor, "s"], gamma: float, lam: float
+    reward: Float[Tensor, "s"],
+    value: Float[Tensor, "s"],
+    path: Int[Tensor, "s"],
+    gamma: float,
+    lam: float,
 ) -> Float[Tensor, "s"]:
     """Return A_t = δ_t + gamma·lam·A_{t+1}, δ_t = R_t + gamma·V_{t+1} - V_t (GAE, arXiv 1506.02438, Eq. 16).
 
@@ -125,7 +142,10 @@ def steps(batch: Batch) -> tuple[Bool[Tensor, "s"], Int[Tensor, "n"], Int[Tensor
 def mean_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"]) -> Float[Tensor, "n"]:
     """Return the mean of `values` by label, in float64, where the mean of equal float32 values is that value."""
     count = torch.bincount(label)
-    return values.new_zeros(len(count), dtype=torch.float64).index_add(0, label, values.double()) / count
+    return (
+        values.new_zeros(len(count), dtype=torch.float64).index_add(0, label, values.double())
+        / count
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +180,18 @@ class Paths:
         """Return the mean of `values` over each path's slots, in float64."""
         return mean_by(self.place, values[self.learned])
 
-    def slots(self, values: Float[Tensor, "p"], like: Float[Tensor, "s"], rest: float = 0.0) -> Float[Tensor, "s"]:
+    def slots(
+        self, values: Float[Tensor, "p"], like: Float[Tensor, "s"], rest: float = 0.0
+    ) -> Float[Tensor, "s"]:
         """Return each slot's path's value in the type of `like`; `rest` where the path earned no score."""
-        return torch.full_like(like, rest).masked_scatter(self.learned, values[self.place].to(like.dtype))
+        return torch.full_like(like, rest).masked_scatter(
+            self.learned, values[self.place].to(like.dtype)
+        )
 
 
-def standard(values: Float[Tensor, "p"], group: Int[Tensor, "p"], eps: float = 1e-6) -> Float[Tensor, "p"]:
+def standard(
+    values: Float[Tensor, "p"], group: Int[Tensor, "p"], eps: float = 1e-6
+) -> Float[Tensor, "p"]:
     """Return (x - mean)/(std + eps) within groups, std unbiased; a group of one has mean 0 and std 1."""
     return group_advantage(values, group, normalize="std", ddof=1, eps=eps)
 
@@ -173,7 +199,9 @@ def standard(values: Float[Tensor, "p"], group: Int[Tensor, "p"], eps: float = 1
 def path_quantile(values: Float[Tensor, "s"], batch: Batch, share: float) -> Float[Tensor, "s"]:
     """Return for each slot the linear `share` quantile of `values` over its path."""
     parts = torch.split(values, torch.bincount(batch.path, minlength=batch.n_paths).tolist())
-    return torch.cat([values[:0], *(part.quantile(share).expand(len(part)) for part in parts if len(part))])
+    return torch.cat(
+        [values[:0], *(part.quantile(share).expand(len(part)) for part in parts if len(part))]
+    )
 
 
 def sum_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"], size: int) -> Float[Tensor, "n"]:
@@ -213,7 +241,9 @@ def shared_mean(values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, "s"]:
     return mean_by(batch.token, values)[batch.token].to(values.dtype)
 
 
-def scale(mode: Aggregation, batch: Batch, size: int = 1, count_empty: bool = False) -> Float[Tensor, "s"]:
+def scale(
+    mode: Aggregation, batch: Batch, size: int = 1, count_empty: bool = False
+) -> Float[Tensor, "s"]:
     """Return the scale that makes the loss the `mode` mean of its slots.
 
     - token-mean: Σ / N
@@ -230,7 +260,9 @@ def scale(mode: Aggregation, batch: Batch, size: int = 1, count_empty: bool = Fa
     Raises ValueError on an unknown mode and on a size below 1.
     """
     if mode not in get_args(Aggregation):
-        raise ValueError(f"aggregation is {mode!r}; it must be one of {', '.join(get_args(Aggregation))}")
+        raise ValueError(
+            f"aggregation is {mode!r}; it must be one of {', '.join(get_args(Aggregation))}"
+        )
     if size < 1:
         raise ValueError(f"aggregation size is {size}; it is a number of tokens, at least 1")
     ones, n = torch.ones_like(batch.logp_old), batch.n_slots
@@ -240,7 +272,9 @@ def scale(mode: Aggregation, batch: Batch, size: int = 1, count_empty: bool = Fa
     per_path = ones * (n / (batch.n_paths if count_empty else torch.unique(batch.path).numel()))
     if mode.startswith("seq-mean-token-sum"):
         return per_path / size if mode.endswith("norm") else per_path
-    return per_path / (_turns(batch) * _members(batch.row) if mode == "turn-mean" else _members(batch.path))
+    return per_path / (
+        _turns(batch) * _members(batch.row) if mode == "turn-mean" else _members(batch.path)
+    )
 
 
 def average(mode: Aggregation, values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, ""]:

@@ -40,7 +40,9 @@ SIZES = (  # settings of a config.json that lengths and memory are computed from
     "num_attention_heads",
     "vocab_size",
 )
-PUBLISHED = read_toml(Path(__file__).with_name("models.toml"))  # the config.json of models that recipes name
+PUBLISHED = read_toml(
+    Path(__file__).with_name("models.toml")
+)  # the config.json of models that recipes name
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ class Lengths:
         """Say how long paths become. Raises ValueError where an opening leaves no room for a turn."""
         if (longest := max(self.openings)) + self.turn > self.context:
             what = f"an opening of {longest} tokens and a turn of {self.turn} are more than the model's context"
-            raise ValueError(f"{what} of {self.context} tokens; lower --max-tokens, or choose another policy or tasks")
+            raise ValueError(
+                f"{what} of {self.context} tokens; lower --max-tokens, or choose another policy or tasks"
+            )
         turns = f"{self.turns} turns of up to {self.turn}, and what the environment answers"
         return f"up to {self.path:,} tokens of {self.context:,} in {turns}"
 
@@ -112,19 +116,29 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         lambda source: f"{source.folder}, {parameters(source.folder):,} weights",
     )
     if source is None and config.policy in PUBLISHED:
-        found.add("model", f"to get it: hf download {config.policy}; the sizes below are its published ones")
+        found.add(
+            "model",
+            f"to get it: hf download {config.policy}; the sizes below are its published ones",
+        )
     if recipe and source is not None:
         config, said = adjust(config, recipe, named, source)
         for line in said:
             found.add("recipe", line)
     sound = found.check("settings", lambda: _settings(config, source))
-    found.check("device", lambda: check_device(config.machine.device), lambda _: config.machine.device)
+    found.check(
+        "device", lambda: check_device(config.machine.device), lambda _: config.machine.device
+    )
     here = bool(found.lines[-1].passed)
     found.check("dtype", config.machine.check_dtype, lambda _: config.machine.dtype)
-    options = found.check("options", lambda: task_options(config), lambda options: ", ".join(options) or "none")
+    options = found.check(
+        "options", lambda: task_options(config), lambda options: ", ".join(options) or "none"
+    )
     if options is None:
         return found
-    speaker, asked = source, found.check("template", lambda: suited(config.env, options, source), lambda _: "")
+    speaker, asked = (
+        source,
+        found.check("template", lambda: suited(config.env, options, source), lambda _: ""),
+    )
     if asked is None:
         speaker, asked = None, suited(config.env, options, None)
     splits = found.check("tasks", lambda: open_splits(config, {**asked, **options}), _counted)
@@ -145,7 +159,9 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
                 lambda chat: f"{chat.template.name}, turns end with {_end(chat)}{calls}",
             )
         if chat is not None and sound:
-            found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
+            found.check(
+                "method", lambda: check_fit(config, chat, env), lambda _: "fits the environment"
+            )
         openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)
         if openings is not None:
             _size(found, config, source, openings, env.max_turns, here)
@@ -167,7 +183,8 @@ def tell(found: Findings) -> int:
 def _end(chat: Chat) -> str:
     """Return what the template ends a turn with, the end token as the tokenizer names it."""
     return repr(
-        str(chat.tokenizer.decode(chat.end.tolist(), skip_special_tokens=False)) or str(chat.template.turn_end())
+        str(chat.tokenizer.decode(chat.end.tolist(), skip_special_tokens=False))
+        or str(chat.template.turn_end())
     )
 
 
@@ -196,7 +213,10 @@ def _counted(splits: tuple[Split, Split]) -> str:
 def _tools(env: TextEnv) -> str:
     levels = levels_of(env)
     names = [str(schema["function"]["name"]) for schema in env.tool_schemas()] or [*levels]
-    return ", ".join(f"{name} ({levels[name]})" if name in levels else name for name in names) or "none"
+    return (
+        ", ".join(f"{name} ({levels[name]})" if name in levels else name for name in names)
+        or "none"
+    )
 
 
 def _open(found: Findings, config: TrainConfig, train: Split, chat: Chat | None) -> list[int]:
@@ -213,7 +233,9 @@ def _open(found: Findings, config: TrainConfig, train: Split, chat: Chat | None)
             continue
         tokens = chat.prompt(info["messages"], info["tools"])
         lengths.append(len(tokens))
-        found.prompt = found.prompt or str(chat.tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
+        found.prompt = found.prompt or str(
+            chat.tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
+        )
     return lengths
 
 
@@ -222,14 +244,21 @@ def _spread(lengths: list[int]) -> str:
 
 
 def _size(
-    found: Findings, config: TrainConfig, source: Source | None, openings: list[int], turns: int, here: bool
+    found: Findings,
+    config: TrainConfig,
+    source: Source | None,
+    openings: list[int],
+    turns: int,
+    here: bool,
 ) -> None:
     shape = read_config(source.folder) if source is not None else PUBLISHED.get(config.policy)
     if not shape:
         return
     unnamed = [name for name in SIZES if name not in shape]
     if unnamed:
-        found.add("memory", f"not computed: the model's config.json does not name {', '.join(unnamed)}")
+        found.add(
+            "memory", f"not computed: the model's config.json does not name {', '.join(unnamed)}"
+        )
         return
     count = parameters(source.folder) if source is not None else count_of(shape)
     if source is not None and (lora := source.lora()):
@@ -245,7 +274,8 @@ def _size(
         "lora": f"LoRA of rank {config.lora.rank} in {config.lora.lora_dtype}",
         "optimizer": "its gradient and both moments",
         "cache": f"keys and values of {cached:,} tokens, or of the test at the engine's start",
-        "activations": f"what a forward pass of {tokens:,} tokens keeps" + ", layer by layer" * config.checkpointing,
+        "activations": f"what a forward pass of {tokens:,} tokens keeps"
+        + ", layer by layer" * config.checkpointing,
         "logits": "a chunk of logits with their gradient",
     }
     for part, about in parts.items():
@@ -266,11 +296,18 @@ def _server_share(options: Collection[str]) -> float:
     return float(named.get("gpu-memory-utilization", 0.9))
 
 
-def predicted(config: TrainConfig, shape: Mapping[str, Any], count: int, lengths: Lengths) -> tuple[Needed, int, int]:
+def predicted(
+    config: TrainConfig, shape: Mapping[str, Any], count: int, lengths: Lengths
+) -> tuple[Needed, int, int]:
     """Return what a run takes, the tokens of a forward pass (at most a step's, openings once), and of the cache."""
     path, opening = lengths.path, max(lengths.openings)
-    tokens = min(max(config.micro_tokens, path), config.prompts * (opening + config.group * (path - opening)))
-    served, slots = config.engine.engine != "torch", max(config.prompts * config.group, config.eval_tasks)
+    tokens = min(
+        max(config.micro_tokens, path), config.prompts * (opening + config.group * (path - opening))
+    )
+    served, slots = (
+        config.engine.engine != "torch",
+        max(config.prompts * config.group, config.eval_tasks),
+    )
     cached = 0 if served else max(min(SLOTS, slots) * path, PROBE)
     work = Load(tokens, tokens, config.checkpointing, copied=not served)
     return needed(shape, count, config.machine.dtype, config.lora, cached, work), tokens, cached

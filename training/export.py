@@ -45,7 +45,9 @@ class Export(Shown):
     def run(self) -> int:
         with self.shown(), mistakes(), Work("exporting", text=str(self.run_folder)):
             if self.merged and self.to != "model":
-                raise ValueError(f"--to {self.to} is for an evaluation, and --merged for a run; leave one of them out")
+                raise ValueError(
+                    f"--to {self.to} is for an evaluation, and --merged for a run; leave one of them out"
+                )
             about = list[str]()
             if self.to != "model":
                 from ..agents.episodes import export
@@ -80,7 +82,9 @@ def prepare(run: Path, out: Path, merged: bool) -> PreparedExport:
         raise FileExistsError(f"{out} is there already; choose another folder with --out")
     checkpoint = latest(run / "checkpoints", check=read_boundary)
     if checkpoint is None:
-        raise FileNotFoundError(f"{run} has no checkpoint to export; resume it: turngym train --out {run} --resume")
+        raise FileNotFoundError(
+            f"{run} has no checkpoint to export; resume it: turngym train --out {run} --resume"
+        )
     try:
         source = find(run)
     except FileNotFoundError as error:
@@ -96,7 +100,12 @@ def execute(export: PreparedExport) -> Path:
     temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
     try:
         (_merge if export.merged else _adapt)(export, temporary)
-        for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", TEMPLATE_FILE):
+        for file in (
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "special_tokens_map.json",
+            TEMPLATE_FILE,
+        ):
             if (export.source.folder / file).is_file():
                 shutil.copy(export.source.folder / file, temporary)
         if (template := served(export.source)) is not None and template.differences:
@@ -115,7 +124,9 @@ def _drop_template(config: Path) -> None:
     """Take the base's chat template out of a tokenizer's config, so that no program reads it in place of the file."""
     if config.is_file() and "chat_template" in (settings := read_json(config)):
         settings.pop("chat_template")
-        config.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        config.write_text(
+            json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 def about_template(source: Source) -> list[str]:
@@ -129,14 +140,18 @@ def about_template(source: Source) -> list[str]:
     chat = Chat.from_folder(source.folder, source.template)
     for index in chat.end_ids - _named_ends(source.folder):
         end = chat.tokenizer.decode([index], skip_special_tokens=False)
-        about.append(f"turns end with {end}, which the base's generation config does not name: stop at token {index}")
+        about.append(
+            f"turns end with {end}, which the base's generation config does not name: stop at token {index}"
+        )
     return about
 
 
 def _named_ends(folder: Path) -> frozenset[int]:
     """Return the ids of end tokens that a server reads from a model's files."""
     for name in ("generation_config.json", CONFIG):
-        if (folder / name).is_file() and (eos := read_json(folder / name).get("eos_token_id")) is not None:
+        if (folder / name).is_file() and (
+            eos := read_json(folder / name).get("eos_token_id")
+        ) is not None:
             return frozenset([eos] if isinstance(eos, int) else eos)
     return frozenset()
 
@@ -145,7 +160,9 @@ def _adapt(export: PreparedExport, folder: Path) -> None:
     assert export.source.adapter is not None
     for file in sorted(export.source.adapter.iterdir()):
         shutil.copy(file, folder)
-    config = read_json(folder / "adapter_config.json") | {"base_model_name_or_path": base_of(export)}
+    config = read_json(folder / "adapter_config.json") | {
+        "base_model_name_or_path": base_of(export)
+    }
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
@@ -160,13 +177,19 @@ def _merge(export: PreparedExport, folder: Path) -> None:
     policy = load_policy(export.source, dtype=export.config.machine.dtype)
     head = getattr(policy.base.get_output_embeddings(), "base_layer", None)
     if head is not None and head.weight is policy.base.get_input_embeddings().weight:
-        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)  # the update is the head's
+        head.weight = torch.nn.Parameter(
+            head.weight.detach().clone(), requires_grad=False
+        )  # the update is the head's
         policy.base.config.tie_word_embeddings = False
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        if Chat.from_folder(export.source.folder, export.source.template).end_ids - _named_ends(export.source.folder):
-            policy.base.generation_config.eos_token_id = sorted(policy.end_ids)  # a server reads them there
+        if Chat.from_folder(export.source.folder, export.source.template).end_ids - _named_ends(
+            export.source.folder
+        ):
+            policy.base.generation_config.eos_token_id = sorted(
+                policy.end_ids
+            )  # a server reads them there
         policy.model.merge_and_unload().save_pretrained(folder)
     finally:
         if bars:
@@ -176,7 +199,9 @@ def _merge(export: PreparedExport, folder: Path) -> None:
 def base_of(export: PreparedExport) -> str:
     """Return what the adapter belongs to: the model's name on the hub, or its folder."""
     name = export.config.policy
-    return name if not Path(name).expanduser().exists() and "/" in name else str(export.source.folder)
+    return (
+        name if not Path(name).expanduser().exists() and "/" in name else str(export.source.folder)
+    )
 
 
 def card(export: PreparedExport) -> str:
@@ -184,7 +209,9 @@ def card(export: PreparedExport) -> str:
     origin = export.source.folder / ORIGIN
     about = read_json(origin).get("weights") if origin.is_file() else None
     lora = export.source.lora() or config.lora
-    kind = "model, with its LoRA update merged" if export.merged else "LoRA adapter in peft's format"
+    kind = (
+        "model, with its LoRA update merged" if export.merged else "LoRA adapter in peft's format"
+    )
     options = {**config.environment.kwargs(), **(record.get("fitted") or {})}
     rows = {
         "base model": f"{base}{f' ({about})' if about else ''}",
@@ -195,11 +222,16 @@ def card(export: PreparedExport) -> str:
         "LoRA": f"rank {lora.rank}, alpha {lora.alpha:g}, on {' '.join(lora.targets)}",
         "sampling": f"temperature {config.sampling.temperature:g}, {config.sampling.max_tokens} tokens a turn",
         "chat template": "; ".join(about_template(export.source)),
-        "seed": str(config.seed) + (" (rewards were shuffled: a control experiment)" if config.shuffle_rewards else ""),
+        "seed": str(config.seed)
+        + (" (rewards were shuffled: a control experiment)" if config.shuffle_rewards else ""),
         "versions": f"turngym {record.get('version', 'unknown')} ({record.get('revision', 'unknown')}), exported with "
         + ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
-    front = ["---", f"base_model: {json.dumps(base)}", "tags: [turngym, reinforcement-learning, lora]"]
+    front = [
+        "---",
+        f"base_model: {json.dumps(base)}",
+        "tags: [turngym, reinforcement-learning, lora]",
+    ]
     front += [f"library_name: {'transformers' if export.merged else 'peft'}", "---"]
     cells = {name: " ".join(text.split()).replace("|", "\\|") for name, text in rows.items()}
     table = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells.items())]
@@ -207,7 +239,11 @@ def card(export: PreparedExport) -> str:
     loads = ["```python", "from transformers import AutoModelForCausalLM"]
     model = f"AutoModelForCausalLM.from_pretrained({'FOLDER' if export.merged else repr(base)})"
     loads += [] if export.merged else ["from peft import PeftModel"]
-    loads += ["", f"model = {model if export.merged else f'PeftModel.from_pretrained({model}, FOLDER)'}", "```"]
+    loads += [
+        "",
+        f"model = {model if export.merged else f'PeftModel.from_pretrained({model}, FOLDER)'}",
+        "```",
+    ]
     return "\n".join([*front, "", title, "", *table, "", *_measured(export.run), "", *loads, ""])
 
 

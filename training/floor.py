@@ -21,9 +21,13 @@ from .credit import earned, living, mean_by, possible, sum_by
 Axis = Literal["turn", "phase", "rollout"]
 Pay = Literal["living", "valid", "all"]
 Of = Literal["tokens", "actions", "choices", "decisions", "surprise"]
-NAMES = {of: f"{of.removesuffix('s')}_entropy" for of in ("actions", "choices", "decisions")} | {"surprise": "surprise"}
+NAMES = {of: f"{of.removesuffix('s')}_entropy" for of in ("actions", "choices", "decisions")} | {
+    "surprise": "surprise"
+}
 LIMIT = 5.0  # nats that one turn is paid for at most
-Own = Mapping[str, float]  # sum and count of the first values, ln β ("log") and the last relative error
+Own = Mapping[
+    str, float
+]  # sum and count of the first values, ln β ("log") and the last relative error
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,17 @@ class Parts:
     at: Int[Tensor, "m"]  # the part of each slot
     label: Int[Tensor, "n"]  # the controller of each part
     peers: Int[Tensor, "n"]  # equal where parts are compared: the same turn and phase of a group
-    logp: Float[Tensor, "n"]  # nats, of all its tokens; of its choice, by its share among peers, where those are held
+    logp: Float[
+        Tensor, "n"
+    ]  # nats, of all its tokens; of its choice, by its share among peers, where those are held
     advantage: Float[Tensor, "n"]  # mean of its tokens
     paid: Bool[Tensor, "n"]
 
     def correlation(self, n: int) -> Float[Tensor, "k"]:
         """Return by controller the correlation of log-probability and advantage; 0 where one of them does not vary."""
-        x, y = (value - mean_by(self.label, value)[self.label] for value in (self.logp, self.advantage))
+        x, y = (
+            value - mean_by(self.label, value)[self.label] for value in (self.logp, self.advantage)
+        )
         xy, xx, yy = (sum_by(self.label, product, n) for product in (x * y, x * x, y * y))
         return (xy / (xx * yy).sqrt().clamp(min=1e-6)).clamp(-1, 1)
 
@@ -79,10 +87,16 @@ class Parts:
         0 where a part is not paid. `push` is lowered where the rms of what its parts get would be above `most`.
         """
         size, paid = len(self.peers), self.paid.double()
-        mean = sum_by(self.peers, self.logp * paid, size) / sum_by(self.peers, paid, size).clamp(min=1)
+        mean = sum_by(self.peers, self.logp * paid, size) / sum_by(self.peers, paid, size).clamp(
+            min=1
+        )
         excess = (self.logp - mean[self.peers]).clamp(-LIMIT, LIMIT) * paid
-        square, count = (sum_by(self.label, values, len(push)) for values in (excess.square(), paid))
-        return (torch.minimum(push, most / (square / count.clamp(min=1)).sqrt())[self.label] * excess)[self.at]
+        square, count = (
+            sum_by(self.label, values, len(push)) for values in (excess.square(), paid)
+        )
+        return (
+            torch.minimum(push, most / (square / count.clamp(min=1)).sqrt())[self.label] * excess
+        )[self.at]
 
     def bonus(self, push: Float[Tensor, "k"], entropy: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
         """Return `push` on slots of paid parts whose entropy is at least the mean of their controller's."""
@@ -90,7 +104,9 @@ class Parts:
         return push[label] * (entropy >= mean_by(label, entropy)[label]) * self.paid[self.at]
 
 
-def added(column: Float[Tensor, "s"], where: Bool[Tensor, "s"], change: Float[Tensor, "m"]) -> Float[Tensor, "s"]:
+def added(
+    column: Float[Tensor, "s"], where: Bool[Tensor, "s"], change: Float[Tensor, "m"]
+) -> Float[Tensor, "s"]:
     """Return a column with `change` added to the slots that `where` names."""
     return column + torch.zeros_like(column).masked_scatter(where, change.to(column.dtype))
 
@@ -126,7 +142,9 @@ def parts_of(axis: Axis, pay: Pay, of: Of, batch: Batch, advantage: Float[Tensor
     paid = {"living": living(turns), "valid": possible(turns), "all": turns.rewarded}[pay]
     logp = sum_by(at, batch.logp_old[learned].double(), len(row))
     if of == "choices" and turns.choice is not None:
-        _, same = torch.unique(peers * (int(turns.choice.max()) + 1) + turns.choice[row], return_inverse=True)
+        _, same = torch.unique(
+            peers * (int(turns.choice.max()) + 1) + turns.choice[row], return_inverse=True
+        )
         logp = (torch.bincount(same)[same].double() / torch.bincount(peers)[peers]).log()
     return Parts(
         at=at,

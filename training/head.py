@@ -32,7 +32,9 @@ from ..agents.engines.torch.decoder import packs
 CHUNK_ELEMENTS = 1 << 24  # logits a chunk that is computed again: 64 MiB in float32
 
 # Of logits, drawn tokens, and what it said of them at the start of the update: None where that is now.
-Functional = Callable[[Float[Tensor, "c v"], Int[Tensor, "c"], Tensor | None], Float[Tensor, "c ..."]]
+Functional = Callable[
+    [Float[Tensor, "c v"], Int[Tensor, "c"], Tensor | None], Float[Tensor, "c ..."]
+]
 ROWS, TILE = 512, 1024  # logits that exist at once: as many as a core's own cache holds
 ROWS_CUDA, TILE_CUDA = 2048, 4096  # with more, a GPU has fewer kernels to start
 MARGIN = 8.0  # nats; sums relative to what is this much below the largest logit lose nothing, and need no change
@@ -66,7 +68,13 @@ def token_stats(
     for start in range(0, max(len(token), 1), size):
         part = slice(start, start + size)
         known = [before[name][part] if name in before else None for name in functionals]
-        inputs = (hidden[part], head, token[part], temperature[part], tuple(zip(functionals.values(), known)))
+        inputs = (
+            hidden[part],
+            head,
+            token[part],
+            temperature[part],
+            tuple(zip(functionals.values(), known)),
+        )
         again = torch.is_grad_enabled() and len(token) > size
         parts.append(checkpoint(_stats, *inputs, use_reentrant=False) if again else _stats(*inputs))
     logp, entropy, *extras = (torch.cat(column) for column in zip(*parts))
@@ -80,11 +88,17 @@ def _stats(
     temperature: Tensor,
     functionals: tuple[tuple[Functional, Tensor | None], ...],
 ) -> tuple[Tensor, ...]:
-    with one_step_linears(head) if isinstance(head, nn.Module) else nullcontext():  # also where it is computed again
+    with (
+        one_step_linears(head) if isinstance(head, nn.Module) else nullcontext()
+    ):  # also where it is computed again
         logits = head(hidden).float()
     plain = torch.log_softmax(logits, -1)
     entropy = -(plain.exp() * plain).sum(-1)
-    tempered = plain if bool((temperature == 1).all()) else torch.log_softmax(logits / temperature[:, None], -1)
+    tempered = (
+        plain
+        if bool((temperature == 1).all())
+        else torch.log_softmax(logits / temperature[:, None], -1)
+    )
     logp = tempered.gather(-1, token[:, None])[:, 0]
     return logp, entropy, *(functional(logits, token, known) for functional, known in functionals)
 
@@ -96,7 +110,9 @@ def _plain(head: Any) -> nn.Linear | None:
     base = getattr(head, "base_layer", head)  # below peft's wrapper
     if base is not head and (head.merged or not head.disable_adapters):
         return None
-    if type(base) is not nn.Linear or any(parameter.requires_grad for parameter in base.parameters()):
+    if type(base) is not nn.Linear or any(
+        parameter.requires_grad for parameter in base.parameters()
+    ):
         return None
     return base
 
@@ -119,11 +135,15 @@ class OnePass(torch.autograd.Function):
         logp, entropy = torch.empty_like(temperature), torch.empty_like(temperature)
         kept = hidden.new_empty(slopes, *hidden.shape)
         most, tile = (ROWS_CUDA, TILE_CUDA) if hidden.is_cuda else (ROWS, TILE)
-        size = -(-len(token) // max(-(-len(token) // most), 1))  # chunks of one size, not a small one at the end
+        size = -(
+            -len(token) // max(-(-len(token) // most), 1)
+        )  # chunks of one size, not a small one at the end
         tiles = _Tiles(weight, bias, size, tile, slopes, bool((temperature == 1).all()))
         for start in range(0, len(token), size or 1):
             part = slice(start, start + size)
-            logp[part], entropy[part], *along = tiles.run(hidden[part], token[part], temperature[part, None])
+            logp[part], entropy[part], *along = tiles.run(
+                hidden[part], token[part], temperature[part, None]
+            )
             for into, slope in zip(kept, along, strict=True):
                 into[part] = slope
         ctx.save_for_backward(*kept)
@@ -135,7 +155,11 @@ class OnePass(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        parts = [(grad[:, None], slope) for grad, slope in zip(grads, ctx.saved_tensors) if grad is not None]
+        parts = [
+            (grad[:, None], slope)
+            for grad, slope in zip(grads, ctx.saved_tensors)
+            if grad is not None
+        ]
         if not parts:
             return (None,) * 6
         total = parts[0][0] * parts[0][1]
@@ -152,14 +176,20 @@ class _Sums:
 
     def __init__(self, hidden: Tensor, temperature: Tensor, kinds: int) -> None:
         self.temperature = temperature
-        self.top = torch.full_like(temperature, torch.finfo(temperature.dtype).min)  # finite: below, it is multiplied
-        self.drawn, self.total, self.tilted, self.tempered = (torch.zeros_like(temperature) for _ in range(4))
+        self.top = torch.full_like(
+            temperature, torch.finfo(temperature.dtype).min
+        )  # finite: below, it is multiplied
+        self.drawn, self.total, self.tilted, self.tempered = (
+            torch.zeros_like(temperature) for _ in range(4)
+        )
         self.along = temperature.new_zeros(kinds, *hidden.shape)
 
     def raise_top(self, top: Tensor) -> None:
         """Make everything relative to `top` where that is well above what it is relative to."""
         top = torch.where(top > self.top + MARGIN, top, self.top)
-        if not top.is_cuda and torch.equal(top, self.top):  # as after most tiles; a GPU does not wait for the answer
+        if not top.is_cuda and torch.equal(
+            top, self.top
+        ):  # as after most tiles; a GPU does not wait for the answer
             return
         fall = self.top - top
         shrink, shrink_tempered = fall.exp(), (fall / self.temperature).exp()
@@ -193,10 +223,21 @@ class _Tiles:
     `kinds` of factors weigh the rows of W: e^z (of T where that is all), e^z z, and e^(z/T) unless all T are 1.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, tile: int, slopes: int, plain: bool) -> None:
-        self.weight, self.bias, self.tile, self.slopes, self.plain = weight, bias, tile, slopes, plain
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, rows: int, tile: int, slopes: int, plain: bool
+    ) -> None:
+        self.weight, self.bias, self.tile, self.slopes, self.plain = (
+            weight,
+            bias,
+            tile,
+            slopes,
+            plain,
+        )
         self.kinds = slopes if plain or slopes < 2 else 3
-        exact, room = torch.promote_types(weight.dtype, torch.float32), rows * min(tile, len(weight))
+        exact, room = (
+            torch.promote_types(weight.dtype, torch.float32),
+            rows * min(tile, len(weight)),
+        )
         self.logits = weight.new_empty(room, dtype=exact)
         self.factors = weight.new_empty(max(self.kinds, 1) * room, dtype=exact)
         self.half = None if exact == weight.dtype else weight.new_empty(len(self.factors))
@@ -211,7 +252,9 @@ class _Tiles:
             if self.half is None:
                 torch.mm(hidden, weight.t(), out=logits)
             else:  # rounded as the head itself rounds them
-                logits.copy_(torch.mm(hidden, weight.t(), out=self.half[:size].view(len(hidden), -1)))
+                logits.copy_(
+                    torch.mm(hidden, weight.t(), out=self.half[:size].view(len(hidden), -1))
+                )
             if self.bias is not None:
                 logits.add_(self.bias[tile])
             self._add(sums, logits, token[:, None] - start, weight)
@@ -237,7 +280,11 @@ class _Tiles:
             factors.scatter_(2, drawn, torch.where(inside, 0, factors.gather(2, drawn)))
             along, factors = sums.along.view(-1, weight.shape[1]), factors.view(-1, len(weight))
             # The rows of W weighed by `factors` are added in float32 also where W is in half precision.
-            half = None if self.half is None else self.half[: factors.numel()].view(factors.shape).copy_(factors)
+            half = (
+                None
+                if self.half is None
+                else self.half[: factors.numel()].view(factors.shape).copy_(factors)
+            )
             if half is None:
                 along.addmm_(factors, weight)
             elif along.is_cuda:
@@ -255,9 +302,15 @@ def one_step_linears(model: nn.Module) -> Iterator[None]:
     for module in model.modules():
         adapted = isinstance(module, Linear)
         plain: Any = module.base_layer if adapted else module
-        frozen = type(plain) is nn.Linear and _on_cpu(plain.weight) and not plain.weight.requires_grad
-        frozen &= not (adapted and module.merged)  # peft knows whether the update is to be taken off again
-        if frozen and "forward" not in vars(module):  # a checkpointed layer enters this again from within
+        frozen = (
+            type(plain) is nn.Linear and _on_cpu(plain.weight) and not plain.weight.requires_grad
+        )
+        frozen &= not (
+            adapted and module.merged
+        )  # peft knows whether the update is to be taken off again
+        if frozen and "forward" not in vars(
+            module
+        ):  # a checkpointed layer enters this again from within
             module.forward = partial(_forward, module)
             found.append(module)
     try:
@@ -267,7 +320,9 @@ def one_step_linears(model: nn.Module) -> Iterator[None]:
             del module.forward
 
 
-def product(x: Float[Tensor, "r d"], weight: Float[Tensor, "n d"], added: Tensor | None = None) -> Float[Tensor, "r n"]:
+def product(
+    x: Float[Tensor, "r d"], weight: Float[Tensor, "n d"], added: Tensor | None = None
+) -> Float[Tensor, "r n"]:
     """Return x Wᵀ, plus `added`: a bias `[n]`, or another product."""
     if not (_on_cpu(x) and packs() and x.numel()):
         out = nn.functional.linear(x, weight)
@@ -315,7 +370,9 @@ class OneStep(torch.autograd.Function):
             return product(grad, weight.t()), *(None,) * 5
         x, down, up, low = adapter
         back = product(grad, up.t()).mul_(ctx.scale)
-        to_x = product(back, down.t(), product(grad, weight.t())) if ctx.needs_input_grad[0] else None
+        to_x = (
+            product(back, down.t(), product(grad, weight.t())) if ctx.needs_input_grad[0] else None
+        )
         return to_x, None, None, product(back.t(), x.t()), product(grad.t(), low.t()), None
 
 
@@ -325,6 +382,10 @@ def _forward(module: Any, x: Tensor) -> Tensor:
     lora: tuple[Any, ...] = ()
     if plain is not module and not module.disable_adapters:
         (name,) = module.active_adapters
-        lora = module.lora_A[name].weight.float(), module.lora_B[name].weight.float(), module.scaling[name]
+        lora = (
+            module.lora_A[name].weight.float(),
+            module.lora_B[name].weight.float(),
+            module.scaling[name],
+        )
     rows = OneStep.apply(x.flatten(0, -2), plain.weight, plain.bias, *lora)  # type: ignore[no-untyped-call]
     return rows.view(*x.shape[:-1], plain.out_features)  # type: ignore[no-any-return]

@@ -45,11 +45,15 @@ class Update:
     lr: float = nan
     loss: float = nan
     grad_norm: float = nan
-    drift: float = nan  # nats: largest |logp - logp_old| before the step, how far engine and learner disagree
+    drift: float = (
+        nan  # nats: largest |logp - logp_old| before the step, how far engine and learner disagree
+    )
     means: Mapping[str, float] = field(default_factory=dict)  # of `ratios.diagnose`
     refused: str = ""  # why the step is not to be taken
     key: tuple[int, ...] = ()  # (seed, step, task, branch) of the sample that `refused` names
-    slots: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # advantage, weight, logp (nats) of each
+    slots: Mapping[str, Tensor] = field(
+        default_factory=dict, compare=False
+    )  # advantage, weight, logp (nats) of each
 
 
 class Learner:
@@ -83,12 +87,19 @@ class Learner:
         # Before the first rollout: its config may say less than the class that was loaded.
         check_trained(policy.base.config.to_dict(), policy.folder)
         self.policy, self.control, self.team = policy, control, team
-        check_untried(policy.base.config.to_dict(), policy.folder, LEARNER, lambda: distance_from_model(policy))
+        check_untried(
+            policy.base.config.to_dict(),
+            policy.folder,
+            LEARNER,
+            lambda: distance_from_model(policy),
+        )
         self.logit_scale = logit_scale(policy.base.config.to_dict())
         self.lr, self.clip_norm, self.micro_tokens = lr, clip_norm, micro_tokens
         self.modules = Modules(control.needs.modules, policy.base.config.hidden_size, policy.device)
         self.parameters = {**policy.trainable_parameters(), **self.modules.named()}
-        self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=lr, weight_decay=0.0, foreach=False)
+        self.optimizer = torch.optim.AdamW(
+            self.parameters.values(), lr=lr, weight_decay=0.0, foreach=False
+        )
 
     def prepare(self, packed: Packed) -> Packed:
         """Return `packed` with what the controls need of the reference, and of the policy as the update finds it.
@@ -98,14 +109,20 @@ class Learner:
         """
         needs = self.control.needs
         if needs.temperature is not None:
-            packed = replace(packed, temperature=torch.full_like(packed.temperature, needs.temperature), estimate=True)
+            packed = replace(
+                packed,
+                temperature=torch.full_like(packed.temperature, needs.temperature),
+                estimate=True,
+            )
         if packed.estimate:
             now = self.now(packed)
             batch = replace(packed.batch, logp_old=now.logp, entropy=now.entropy, extras=now.extras)
             packed = replace(packed, batch=batch, estimate=False)
         if needs.logp_ref:
             with self.policy.reference():
-                packed = replace(packed, batch=replace(packed.batch, logp_ref=self.now(packed).logp))
+                packed = replace(
+                    packed, batch=replace(packed.batch, logp_ref=self.now(packed).logp)
+                )
         if (needs.functionals or needs.modules) and not packed.batch.extras:
             packed = replace(packed, batch=replace(packed.batch, extras=self.now(packed).extras))
         return packed
@@ -115,16 +132,29 @@ class Learner:
         """Return the current policy's log-probabilities and entropies of all slots."""
         every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
         keep = _only(self.team.paths(packed, every), every)
-        seen = [self.forward(packed, paths) for paths in packed.micro_batches(self.micro_tokens, keep)]
+        seen = [
+            self.forward(packed, paths) for paths in packed.micro_batches(self.micro_tokens, keep)
+        ]
         extras = ({EXTRA + name: column for name, column in one.extras.items()} for one in seen)
-        parts = [{"logp": one.logp, "entropy": one.entropy, **more} for one, more in zip(seen, extras)]
-        mine = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+        parts = [
+            {"logp": one.logp, "entropy": one.entropy, **more} for one, more in zip(seen, extras)
+        ]
+        mine = {
+            name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())
+        }
         found = self.team.columns(mine)
         logp, entropy = found.pop("logp"), found.pop("entropy")
-        return Now(logp, entropy, {name.removeprefix(EXTRA): column for name, column in found.items()})
+        return Now(
+            logp, entropy, {name.removeprefix(EXTRA): column for name, column in found.items()}
+        )
 
     def propose(
-        self, packed: Packed, state: State, lr_share: float = 1.0, now: Now | None = None, paths: range | None = None
+        self,
+        packed: Packed,
+        state: State,
+        lr_share: float = 1.0,
+        now: Now | None = None,
+        paths: range | None = None,
     ) -> Update:
         """Compute the gradient of an optimizer step at `lr_share` of the learning rate, and whether to take it.
 
@@ -136,7 +166,12 @@ class Learner:
         return self._weighed(packed, terms, lr_share)
 
     def terms(
-        self, control: Control, packed: Packed, state: State, now: Now | None = None, paths: range | None = None
+        self,
+        control: Control,
+        packed: Packed,
+        state: State,
+        now: Now | None = None,
+        paths: range | None = None,
     ) -> tuple[Packed, Terms]:
         """Return the paths that an optimizer step learns from, and the terms that a control gives them.
 
@@ -148,7 +183,9 @@ class Learner:
         paths = paths or range(packed.batch.n_paths)
         advantage, packed = advantage[packed.batch.span(paths)], packed.part(paths)
         batch = packed.batch
-        return packed, control.shape(start_terms(advantage), batch, now or Now.at_start(batch), state)
+        return packed, control.shape(
+            start_terms(advantage), batch, now or Now.at_start(batch), state
+        )
 
     def replay(self, packed: Packed, again: Replay, lr_share: float = 1.0) -> Update:
         """Compute the gradient of an optimizer step on paths of earlier steps; `apply` takes it."""
@@ -190,18 +227,28 @@ class Learner:
         device, base, span = self.policy.device, self.policy.base, packed.batch.span(paths)
         layout = packed.layout(paths)
         # Of each slot the place of the token that predicts its own; slots that share a token are computed once.
-        before = torch.cat([place[:-1][packed.sampled[path][1:]] for path, place in zip(paths, layout.places)])
+        before = torch.cat(
+            [place[:-1][packed.sampled[path][1:]] for path, place in zip(paths, layout.places)]
+        )
         labels = np.unique(packed.batch.token[span].numpy(), return_index=True, return_inverse=True)
-        first, slot = map(torch.from_numpy, labels[1:])  # where each comes first, and of each slot its label's
+        first, slot = map(
+            torch.from_numpy, labels[1:]
+        )  # where each comes first, and of each slot its label's
         how = {"checkpointing": self.policy.checkpointing, "compiled": self.policy.compile}
         seen = hidden_states(base, layout, device, **how)[before[first].to(device)]
-        token, temperature = (column[span][first].to(device) for column in (packed.token, packed.temperature))
-        extras = {name: values[span][first].to(device) for name, values in packed.batch.extras.items()}
+        token, temperature = (
+            column[span][first].to(device) for column in (packed.token, packed.temperature)
+        )
+        extras = {
+            name: values[span][first].to(device) for name, values in packed.batch.extras.items()
+        }
         needs, about = self.control.needs, (token, temperature, self.policy.vocabulary)
         head = base.get_output_embeddings()
         # A head has no bias where its logits are scaled, so its input can be.
         scaled = seen if self.logit_scale == 1 else seen * self.logit_scale
-        logp, entropy, extras = token_stats(scaled, head, *about, needs.functionals, needs.entropy_grad, extras)
+        logp, entropy, extras = token_stats(
+            scaled, head, *about, needs.functionals, needs.entropy_grad, extras
+        )
         extras |= self.modules(seen)
         by_slot = {name: value.cpu()[slot] for name, value in extras.items()}
         return Current(logp.cpu()[slot], entropy.cpu()[slot], by_slot)
@@ -210,7 +257,15 @@ class Learner:
         """Return the sha256 of all that is trained."""
         found = sha256()
         for parameter in self.parameters.values():
-            found.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            found.update(
+                parameter.detach()
+                .cpu()
+                .contiguous()
+                .reshape(-1)
+                .view(torch.uint8)
+                .numpy()
+                .tobytes()
+            )
         return found.hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -236,10 +291,14 @@ class Learner:
         self.policy.load_adapter(folder / "adapter")
         for name, parameter in self.parameters.items():
             if not bool(torch.isfinite(parameter).all()):
-                raise CheckpointError(f"{folder / 'adapter'}: {name} has a value that is not finite")
+                raise CheckpointError(
+                    f"{folder / 'adapter'}: {name} has a value that is not finite"
+                )
         self.policy.version = version
 
-    def _with_gradient(self, update: Update, packed: Packed, terms: Terms, moves: Bool[Tensor, "p"]) -> Update:
+    def _with_gradient(
+        self, update: Update, packed: Packed, terms: Terms, moves: Bool[Tensor, "p"]
+    ) -> Update:
         """Return `update` with what its gradient, left in the parameters, is like; raise BadUpdate where not finite."""
         logp, mine = torch.full_like(packed.batch.logp_old, nan), self.team.paths(packed, moves)
         self.optimizer.zero_grad(set_to_none=True)
@@ -254,7 +313,9 @@ class Learner:
         drift = means.get("log_ratio_max", 0.0)
         return replace(update, loss=loss, grad_norm=norm, drift=drift, means=means, slots=slots)
 
-    def _accumulate(self, packed: Packed, terms: Terms, keep: Bool[Tensor, "p"], logp: Float[Tensor, "s"]) -> float:
+    def _accumulate(
+        self, packed: Packed, terms: Terms, keep: Bool[Tensor, "p"], logp: Float[Tensor, "s"]
+    ) -> float:
         """Add the gradient of the paths in `keep`, write their log-probabilities down, and return their loss."""
         loss = 0.0
         for paths in packed.micro_batches(self.micro_tokens, keep):
@@ -283,11 +344,17 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             _, alone = self._backward(packed, terms, range(path, path + 1))
             if not (isfinite(alone) and isfinite(self._norm())):
-                raise BadUpdate(f"the {what} is not finite in {packed.names[path]}", packed.keys[path])
-        raise BadUpdate(f"the {what} is not finite in {packed.names[paths.start]} or a path batched with it")
+                raise BadUpdate(
+                    f"the {what} is not finite in {packed.names[path]}", packed.keys[path]
+                )
+        raise BadUpdate(
+            f"the {what} is not finite in {packed.names[paths.start]} or a path batched with it"
+        )
 
     def _norm(self) -> float:
-        grads = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+        grads = [
+            parameter.grad for parameter in self.parameters.values() if parameter.grad is not None
+        ]
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
 
@@ -315,26 +382,38 @@ MODULES = "modules.safetensors"
 
 def save_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path) -> None:
     """Write the moments of `parameters` by their names. Raises CheckpointError where one is not finite."""
-    moments = {name: value.cpu().contiguous() for name, value in _moments(optimizer, parameters).items()}
+    moments = {
+        name: value.cpu().contiguous() for name, value in _moments(optimizer, parameters).items()
+    }
     for name, value in (*parameters.items(), *moments.items()):
         if not bool(torch.isfinite(value).all()):
-            raise CheckpointError(f"{name} has a value that is not finite, so no checkpoint of it is written")
+            raise CheckpointError(
+                f"{name} has a value that is not finite, so no checkpoint of it is written"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     save_file(moments, folder / MOMENTS)
 
 
-def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path, others: bool = False) -> None:
+def load_moments(
+    optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path, others: bool = False
+) -> None:
     """Read what `save_moments` wrote, also among `others`. Raises CheckpointError unless it fits and is finite."""
     found = _fitting(folder / MOMENTS, _moments(optimizer, parameters), others)
     for name, parameter in parameters.items():
         for part in _fresh(parameter):
             value = found[f"{name}/{part}"]
-            optimizer.state[parameter][part] = value if part == "step" else value.to(parameter.device)
+            optimizer.state[parameter][part] = (
+                value if part == "step" else value.to(parameter.device)
+            )
 
 
 def _moments(optimizer: AdamW, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
     states = {name: optimizer.state.get(one) or _fresh(one) for name, one in parameters.items()}
-    return {f"{name}/{part}": value.detach() for name, state in states.items() for part, value in state.items()}
+    return {
+        f"{name}/{part}": value.detach()
+        for name, state in states.items()
+        for part, value in state.items()
+    }
 
 
 def _fresh(parameter: Parameter) -> dict[str, Tensor]:
@@ -350,7 +429,9 @@ def _fitting(path: Path, needed: Mapping[str, Tensor], others: bool = False) -> 
         raise CheckpointError(str(error)) from None
     for name in sorted(needed.keys() if others else found.keys() | needed.keys()):
         both = (tensors.get(name) for tensors in (found, needed))
-        have, need = ("missing" if one is None else f"{one.dtype} {list(one.shape)}" for one in both)
+        have, need = (
+            "missing" if one is None else f"{one.dtype} {list(one.shape)}" for one in both
+        )
         if have != need:
             raise CheckpointError(f"{path}: {name} is {have}, and the run needs {need}")
         if not bool(torch.isfinite(found[name]).all()):
@@ -365,11 +446,15 @@ class Modules(nn.ModuleDict):
     the policy. It starts from random numbers that depend on its name alone, and is saved with every checkpoint.
     """
 
-    def __init__(self, factories: Mapping[str, Callable[[int], nn.Module]], width: int, device: torch.device) -> None:
+    def __init__(
+        self, factories: Mapping[str, Callable[[int], nn.Module]], width: int, device: torch.device
+    ) -> None:
         super().__init__()
         for name, factory in factories.items():
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "little"))
+                torch.manual_seed(
+                    int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "little")
+                )
                 self[name] = factory(width).to(device)
 
     def forward(self, hidden: Tensor) -> dict[str, Tensor]:

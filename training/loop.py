@@ -65,7 +65,9 @@ class Rollouts:
     shuffle_rewards: bool = False
     deadlines: Deadlines = Deadlines()
 
-    def train(self, at: RunState, control: Control, team: Team, logbook: Logbook) -> tuple[list[Tree], list[Tree], int]:
+    def train(
+        self, at: RunState, control: Control, team: Team, logbook: Logbook
+    ) -> tuple[list[Tree], list[Tree], int]:
         """Roll out the step behind a boundary, write its journal, return trees to learn from, all, and tasks used."""
         kept, grown, used = list[Tree](), list[Tree](), set[int]()
         cursor, wanted, state = at.cursor, self.prompts, at.state()
@@ -73,27 +75,50 @@ class Rollouts:
         total = len(ordered(0)) if ordered else len(self.tasks)
         asked, key = control.plan, (self.seed, at.step)
         plan: Plan | None = asked and (lambda tree, event, key: asked(tree, event, key, state))
-        grow = partial(collect, self.actor, self.env, group=self.group, key=key, plan=plan, deadlines=self.deadlines)
+        grow = partial(
+            collect,
+            self.actor,
+            self.env,
+            group=self.group,
+            key=key,
+            plan=plan,
+            deadlines=self.deadlines,
+        )
         grow = partial(grow, sampling=control.sample(self.sampling, state))
         for _ in range(REFILLS):
-            tasks, cursor = next_tasks(self.seed, total, cursor, min(wanted, total - len(used)), used, ordered)
+            tasks, cursor = next_tasks(
+                self.seed, total, cursor, min(wanted, total - len(used)), used, ordered
+            )
             used.update(tasks)
-            trees = team.grow(grow, [self.tasks[i] for i in tasks], partial(logbook.add_incident, at.step + 1))
+            trees = team.grow(
+                grow, [self.tasks[i] for i in tasks], partial(logbook.add_incident, at.step + 1)
+            )
             grown += trees
             verdicts = control.select(trees, state)
-            kept += [tree for tree, verdict in zip(trees, verdicts, strict=True) if verdict is Verdict.KEEP]
+            kept += [
+                tree
+                for tree, verdict in zip(trees, verdicts, strict=True)
+                if verdict is Verdict.KEEP
+            ]
             wanted = verdicts.count(Verdict.MORE)
             if not wanted:
                 break
         logbook.add_trees(at.step + 1, grown, origin_of(self.env))
         return shuffled_scores(kept, key) if self.shuffle_rewards else kept, grown, cursor
 
-    def _taken(self, order: Callable[[Epoch, State], Sequence[int]], state: State, epoch: int) -> list[int]:
+    def _taken(
+        self, order: Callable[[Epoch, State], Sequence[int]], state: State, epoch: int
+    ) -> list[int]:
         """Return the places of the tasks that a control takes in a pass, in its order. Raises ValueError: too few."""
-        place = {self.tasks[index]: index for index in shuffled(self.seed, epoch, len(self.tasks)).tolist()}
+        place = {
+            self.tasks[index]: index
+            for index in shuffled(self.seed, epoch, len(self.tasks)).tolist()
+        }
         found = [place[task] for task in order(Epoch(tuple(place), self.prompt), state)]
         if len(found) < self.prompts:
-            raise ValueError(f"prompts is {self.prompts}, but the methods leave {len(found)} tasks; use fewer prompts")
+            raise ValueError(
+                f"prompts is {self.prompts}, but the methods leave {len(found)} tasks; use fewer prompts"
+            )
         return found
 
     def prompt(self, task: int) -> str:
@@ -105,7 +130,11 @@ class Rollouts:
         grow = partial(collect, self.actor, self.valid_env, group=1, key=(self.seed, VALIDATION))
         grow = partial(grow, sampling=self.sampling, deadlines=self.deadlines)
         with Work("validation"):
-            return summarize(from_trees(team.grow(grow, self.valid_tasks, partial(logbook.add_incident, at.step))))
+            return summarize(
+                from_trees(
+                    team.grow(grow, self.valid_tasks, partial(logbook.add_incident, at.step))
+                )
+            )
 
 
 @dataclass(frozen=True)
@@ -117,7 +146,9 @@ class Learned:
     control: str  # JSON text
     requests: Requests = frozenset()
     packed: Packed | None = None  # the rollout; None where the update was refused
-    state: Mapping[str, float] = field(default_factory=dict)  # the numbers in the control state, by name
+    state: Mapping[str, float] = field(
+        default_factory=dict
+    )  # the numbers in the control state, by name
     updates: int = 0  # optimizer steps taken
     replayed: int = 0  # paths of earlier steps that were learned from once more
 
@@ -130,8 +161,14 @@ class Learned:
         return to_line(
             {
                 **{name: getattr(measured, name) for name in ("reward", "success", "entropy")},
-                **{f"entropy_turn/{turn}": value for turn, value in enumerate(measured.entropy_turns)},
-                **{f"entropy_phase/{phase}": value for phase, value in measured.entropy_phases.items()},
+                **{
+                    f"entropy_turn/{turn}": value
+                    for turn, value in enumerate(measured.entropy_turns)
+                },
+                **{
+                    f"entropy_phase/{phase}": value
+                    for phase, value in measured.entropy_phases.items()
+                },
                 **measured.extras,
                 **counts(grown),
                 "refilled": refilled,
@@ -162,7 +199,9 @@ class Loop:
     rollouts: Rollouts
     learner: Learner
     schedule: Schedule
-    at: RunState | None = None  # None before a run begins, and while weights and boundary change together
+    at: RunState | None = (
+        None  # None before a run begins, and while weights and boundary change together
+    )
     before_update: BeforeUpdate = lambda *_: None
     _saved: int = -1  # step of the newest checkpoint
     _written: bool = False  # whether the step has its line of metrics
@@ -221,7 +260,9 @@ class Loop:
                     yield record
                 if stuck:
                     why = f"{at.refused} steps in a row had no update, the last because {at.metrics()['refused']}"
-                    raise Refusals(f"{why}; the checkpoint of step {at.step} has the weights after the last update")
+                    raise Refusals(
+                        f"{why}; the checkpoint of step {at.step} has the weights after the last update"
+                    )
             if over:
                 return
             at = self._step(at)
@@ -229,18 +270,24 @@ class Loop:
     def _step(self, at: RunState) -> RunState:
         began = time.monotonic()
         with Work("rollout"):
-            kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
+            kept, grown, cursor = self.rollouts.train(
+                at, self.learner.control, self.team, self.logbook
+            )
         self._tell_foreign(at, grown)
         learning = time.monotonic()
         with self.team.steady(), Work("learning"):
             learned = self._propose(at, kept)
             if learned.packed is not None:
                 first = learned.packed.part(self._parts(learned.packed)[0])
-                self.logbook.add_slots(at.step + 1, first.keys, first.batch.path.numpy(), learned.update.slots)
+                self.logbook.add_slots(
+                    at.step + 1, first.keys, first.batch.path.numpy(), learned.update.slots
+                )
             with shield():
                 self.at = None
                 learned = self._apply(at, learned)
-                learned = replace(learned, state=numbers_of(self.learner.control, json.loads(learned.control)))
+                learned = replace(
+                    learned, state=numbers_of(self.learner.control, json.loads(learned.control))
+                )
                 line = learned.line(grown, refilled=len(grown) - self.rollouts.prompts)
                 self.at = RunState(
                     control=learned.control,
@@ -253,7 +300,10 @@ class Loop:
                     line=line,
                 )
                 ended = time.monotonic()
-                self._written, self._times = False, dict(zip(TIMES, (ended - began, learning - began)))
+                self._written, self._times = (
+                    False,
+                    dict(zip(TIMES, (ended - began, learning - began))),
+                )
         return self.at
 
     def _tell_foreign(self, at: RunState, grown: Sequence[Tree]) -> None:
@@ -272,9 +322,13 @@ class Loop:
         except (NothingToLearn, EnvFailure) as error:  # a grader that cannot compare answers
             measured = Stats(at.step, "rollout")
             state, asked = control.observe(measured, at.state())
-            return self._refused(at, Learned(Update(refused=str(error)), measured, to_text(state), asked))
+            return self._refused(
+                at, Learned(Update(refused=str(error)), measured, to_text(state), asked)
+            )
         packed = self._at(at, self.learner.prepare(packed), 0)
-        known = [line["valid/success"] for line in self._lines if line.get("valid/success") is not None]
+        known = [
+            line["valid/success"] for line in self._lines if line.get("valid/success") is not None
+        ]
         measured = replace(stats(at.step, packed.batch, trees), valid=known[-1] if known else nan)
         state, asked = control.observe(measured, at.state())
         paths = self._parts(packed)[0]
@@ -321,10 +375,17 @@ class Loop:
     def _observed(self, learned: Learned) -> Learned:
         assert learned.packed is not None
         last, means = learned.updates + 1 == len(self._parts(learned.packed)), learned.update.means
-        seen: dict[str, Any] = {name: means[name] for name in ("kl", "clip_low", "clip_high") if name in means}
+        seen: dict[str, Any] = {
+            name: means[name] for name in ("kl", "clip_low", "clip_high") if name in means
+        }
         measured = replace(learned.measured, phase="update", last=last, **seen)
         state, asked = self.learner.control.observe(measured, json.loads(learned.control))
-        return replace(learned, control=to_text(state), requests=learned.requests | asked, updates=learned.updates + 1)
+        return replace(
+            learned,
+            control=to_text(state),
+            requests=learned.requests | asked,
+            updates=learned.updates + 1,
+        )
 
     def _replay(self, at: RunState, learned: Learned) -> Learned:
         """Return `learned` after an optimizer step on paths of earlier steps, where a control asks for one."""
@@ -349,7 +410,12 @@ class Loop:
         with shield():
             if self.at is not None and self._saved != self.at.step:
                 if self.team.first:
-                    checkpoint.save(self.folder / "checkpoints", self.at.step, self.at.to_json(), self.learner.save)
+                    checkpoint.save(
+                        self.folder / "checkpoints",
+                        self.at.step,
+                        self.at.to_json(),
+                        self.learner.save,
+                    )
                 self._saved = self.at.step
 
     def _write(self, at: RunState, valid: Report | None) -> Record:
@@ -363,7 +429,12 @@ class Loop:
 
 
 def next_tasks(
-    seed: int, total: int, cursor: int, count: int, used: Set[int], order: Callable[[int], Sequence[int]] | None = None
+    seed: int,
+    total: int,
+    cursor: int,
+    count: int,
+    used: Set[int],
+    order: Callable[[int], Sequence[int]] | None = None,
 ) -> tuple[list[int], int]:
     """Return the next `count` of `total` tasks, which leave out those in `used`, and the cursor behind them.
 
@@ -371,7 +442,9 @@ def next_tasks(
     `seed`, or takes `total` of them in the `order` that is given.
     """
     tasks = list[int]()
-    taken: Callable[[int], Any] = cache(order or partial(shuffled, seed, total=total))  # by the number of a pass
+    taken: Callable[[int], Any] = cache(
+        order or partial(shuffled, seed, total=total)
+    )  # by the number of a pass
     while len(tasks) < count:
         epoch, place = divmod(cursor, total)
         task, cursor = int(taken(epoch)[place]), cursor + 1

@@ -100,7 +100,9 @@ def gradient_keeping(limit: float = inf) -> Surrogate:
     return _floored(surrogate, limit)
 
 
-def covariance(advantage: Float[Tensor, "s"], logp: Float[Tensor, "s"], where: Bool[Tensor, "s"]) -> Float[Tensor, "s"]:
+def covariance(
+    advantage: Float[Tensor, "s"], logp: Float[Tensor, "s"], where: Bool[Tensor, "s"]
+) -> Float[Tensor, "s"]:
     """Return each slot's (A - mean)·(logp - mean), means over the slots `where` that is so, and -inf on the others."""
     cov = (advantage - advantage[where].mean()) * (logp - logp[where].mean())
     return torch.where(where, cov, -inf)
@@ -125,7 +127,9 @@ def clip_cov(
     """
     learned = torch.ones_like(advantage, dtype=torch.bool) if where is None else where
     ratio = log_ratio(logp, logp_old).exp()
-    clipped = torch.where(advantage > 0, ratio > 1 + clip_high, (advantage < 0) & (ratio < 1 - clip_low))
+    clipped = torch.where(
+        advantage > 0, ratio > 1 + clip_high, (advantage < 0) & (ratio < 1 - clip_low)
+    )
     cov = covariance(advantage, logp, learned)
     (open_,) = torch.nonzero((low < cov) & (cov < high) & ~clipped, as_tuple=True)
     count = min(max(int(share * int(learned.sum())), 1), len(open_)) if share else 0
@@ -141,7 +145,9 @@ def dual_clip(limit: float = 3.0) -> Surrogate:
     A limit of inf gives `ppo`. Raises ValueError unless `limit` > 1.
     """
     if not limit > 1:
-        raise ValueError(f"dual_clip limit is {limit}; it must exceed 1, the ratio of an unchanged policy")
+        raise ValueError(
+            f"dual_clip limit is {limit}; it must exceed 1, the ratio of an unchanged policy"
+        )
     return _floored(ppo, limit)
 
 
@@ -150,12 +156,16 @@ def _floored(plain: Surrogate, limit: float) -> Surrogate:
 
     def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
         value = plain(current, batch, terms)
-        return torch.where(terms.advantage < 0, torch.maximum(value, limit * terms.advantage), value)
+        return torch.where(
+            terms.advantage < 0, torch.maximum(value, limit * terms.advantage), value
+        )
 
     return surrogate if limit < inf else plain
 
 
-def log_ratio(logp: Float[Tensor, "s ..."], other: Float[Tensor, "s ..."]) -> Float[Tensor, "s ..."]:
+def log_ratio(
+    logp: Float[Tensor, "s ..."], other: Float[Tensor, "s ..."]
+) -> Float[Tensor, "s ..."]:
     """Return logp - other held in ±20, so that no exponential of it overflows; outside, the gradient is 0."""
     return (logp - other).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
@@ -187,11 +197,16 @@ def objective(current: Current, batch: Batch, terms: Terms, n_tokens: int) -> Fl
 
     0 where there is no slot. Raises ValueError where the terms hold a KL coefficient and the batch no reference.
     """
-    value = -terms.weight * terms.surrogate(current, batch, terms) - terms.entropy_coef * current.entropy
+    value = (
+        -terms.weight * terms.surrogate(current, batch, terms)
+        - terms.entropy_coef * current.entropy
+    )
     if batch.logp_ref is not None:
         value = value + terms.kl_coef * k3(current.logp, batch.logp_ref)
     elif bool(terms.kl_coef.any()):
-        raise ValueError("Batch.logp_ref is None but a control set kl_coef; declare Needs(logp_ref=True) in it")
+        raise ValueError(
+            "Batch.logp_ref is None but a control set kl_coef; declare Needs(logp_ref=True) in it"
+        )
     loss = (terms.scale * value).sum() / max(n_tokens, 1)
     for penalty in terms.penalties:
         loss = loss + (penalty.coef * penalty.value(current, batch, terms)).sum()
@@ -227,4 +242,6 @@ def check(terms: Terms, packed: Packed) -> None:
     for what, column in columns.items():
         for slot in (~torch.isfinite(column)).nonzero()[:1, 0].tolist():
             path = int(batch.path[slot])
-            raise BadUpdate(f"{packed.names[path]}: the {what} is {float(column[slot])}", packed.keys[path])
+            raise BadUpdate(
+                f"{packed.names[path]}: the {what} is {float(column[slot])}", packed.keys[path]
+            )

@@ -100,7 +100,9 @@ class Team:
         flat = torch.cat([grad.detach().reshape(-1).float() for grad in grads])
         with self._answering():
             dist.all_reduce(flat)
-        for parameter, part in zip(moved, torch.split(flat, [one.numel() for one in moved]), strict=True):
+        for parameter, part in zip(
+            moved, torch.split(flat, [one.numel() for one in moved]), strict=True
+        ):
             parameter.grad = part.view_as(parameter).to(parameter.dtype)
 
     def decide(self, choose: Callable[[], bool]) -> bool:
@@ -117,7 +119,9 @@ class Team:
                 if ours != theirs:
                     raise Disagreement(f"{what}: process 0 has {ours}, process {rank} has {theirs}")
             if len(first) != len(lines):
-                raise Disagreement(f"{what}: process 0 has {len(first)} lines, process {rank} has {len(lines)}")
+                raise Disagreement(
+                    f"{what}: process 0 has {len(first)} lines, process {rank} has {len(lines)}"
+                )
 
     def steady(self) -> AbstractContextManager[None]:
         """Inside, a signal ends the first process alone; the others wait until it has ended."""
@@ -126,7 +130,10 @@ class Team:
     def _exchange(self, *lines: str) -> list[list[Any]]:
         """Return the lines of every process, which are JSON, by rank."""
         answers = self._gather("\n".join(lines).encode("utf-8", "surrogatepass"))
-        return [[json.loads(line) for line in part.decode("utf-8", "surrogatepass").split("\n")] for part in answers]
+        return [
+            [json.loads(line) for line in part.decode("utf-8", "surrogatepass").split("\n")]
+            for part in answers
+        ]
 
     def _gather(self, data: bytes) -> list[bytes]:
         """Return the bytes of every process, by rank. Those of the slowest are waited for."""
@@ -137,8 +144,12 @@ class Team:
             dist.all_gather(sizes, torch.tensor([len(data)]))
             widest = max(int(size) for size in sizes)
             parts = [torch.empty(widest, dtype=torch.uint8) for _ in sizes]
-            dist.all_gather(parts, torch.from_numpy(np.frombuffer(data.ljust(widest, b"\0"), np.uint8).copy()))
-        return [part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
+            dist.all_gather(
+                parts, torch.from_numpy(np.frombuffer(data.ljust(widest, b"\0"), np.uint8).copy())
+            )
+        return [
+            part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)
+        ]
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
@@ -146,7 +157,9 @@ class Team:
             yield
         except RuntimeError as error:
             what = f"process {self.rank} of {self.size} has lost another, which has ended or has not answered"
-            why = f"for {self.deadline:g} s ({str(error).splitlines()[0]}); its own message says why"
+            why = (
+                f"for {self.deadline:g} s ({str(error).splitlines()[0]}); its own message says why"
+            )
             raise PeerLost(f"{what} {why}; continue with --resume") from error
 
 
@@ -185,14 +198,19 @@ def joined(launch: Launch, device: str, longest: float, growers: int) -> Iterato
 
 def shares(packed: Packed, keep: Bool[Tensor, "p"], size: int) -> list[range]:
     """Cut the paths into `size` ranges that have about as many different tokens of paths in `keep` each."""
-    lengths = [len(shared) if kept else 0 for shared, kept in zip(packed.shared, keep.tolist(), strict=True)]
+    lengths = [
+        len(shared) if kept else 0
+        for shared, kept in zip(packed.shared, keep.tolist(), strict=True)
+    ]
     kept = [shared.numpy() for shared, length in zip(packed.shared, lengths, strict=True) if length]
     path = np.repeat(np.arange(len(lengths)), lengths)
     _, first = np.unique(np.concatenate([*kept, np.zeros(0, np.int64)]), return_index=True)
     cost = np.bincount(path[first], minlength=len(lengths))
     middle = np.cumsum(cost) - cost / 2
     cuts = np.searchsorted(middle, cost.sum() * np.arange(1, size) / size).tolist()
-    return [range(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(lengths)], strict=True)]
+    return [
+        range(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(lengths)], strict=True)
+    ]
 
 
 def _line(tree: Tree) -> str:
@@ -200,4 +218,6 @@ def _line(tree: Tree) -> str:
         return json.dumps(to_json(tree), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         rule = "statistics must be finite, and the info of an environment must be JSON data"
-        raise ValueError(f"tree {tree.key} cannot be sent to the other processes ({error}): {rule}") from error
+        raise ValueError(
+            f"tree {tree.key} cannot be sent to the other processes ({error}): {rule}"
+        ) from error

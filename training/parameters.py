@@ -102,7 +102,10 @@ class Parameter:
 def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the parameters of a method's function by name, in its order. Raises TypeError where one cannot be."""
     hints = get_type_hints(function, include_extras=True)
-    return {name: parameter(name, hints.get(name), one.default) for name, one in signature(function).parameters.items()}
+    return {
+        name: parameter(name, hints.get(name), one.default)
+        for name, one in signature(function).parameters.items()
+    }
 
 
 def checked(function: Callable[P, R], name: str = "") -> Callable[P, R]:
@@ -127,11 +130,17 @@ def require(holds: bool, method: str, name: str, value: object, rule: str) -> No
 
 def parameter(name: str, hint: Any, default: Any) -> Parameter:
     """Return the parameter that an annotation and a default declare. Raises TypeError where they declare none."""
-    kind, allowed, *_ = get_args(hint) if get_origin(hint) is Annotated else (hint, None if hint is bool else Range())
+    kind, allowed, *_ = (
+        get_args(hint)
+        if get_origin(hint) is Annotated
+        else (hint, None if hint is bool else Range())
+    )
     if get_origin(hint) is Literal:
         kind, allowed = str, get_args(hint)
     if kind not in (int, float, bool, str) or (kind is str and not isinstance(allowed, tuple)):
-        raise TypeError(f"{name} is annotated {hint}; annotate it with float or int and a Range, Literal, or bool")
+        raise TypeError(
+            f"{name} is annotated {hint}; annotate it with float or int and a Range, Literal, or bool"
+        )
     if default is Signature.empty:
         raise TypeError(f"{name} has no default; give it one")
     return Parameter(name, kind, default, allowed)
@@ -140,9 +149,16 @@ def parameter(name: str, hint: Any, default: Any) -> Parameter:
 def read_parameters(path: Path, function: str) -> dict[str, Parameter]:
     """Return the parameters of a function in the module at `path`, which is not imported."""
     names = _Names(path)
-    of = next(node.args for node in names.nodes if isinstance(node, ast.FunctionDef) and node.name == function)
+    of = next(
+        node.args
+        for node in names.nodes
+        if isinstance(node, ast.FunctionDef) and node.name == function
+    )
     defaults = zip(of.args + of.kwonlyargs, of.defaults + of.kw_defaults)
-    return {a.arg: parameter(a.arg, names.value(a.annotation), names.value(default)) for a, default in defaults}
+    return {
+        a.arg: parameter(a.arg, names.value(a.annotation), names.value(default))
+        for a, default in defaults
+    }
 
 
 @cache
@@ -166,7 +182,11 @@ class _Names(dict[str, Any]):
         for node in self.nodes:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
                 return self.value(node.value)
-            if isinstance(node, ast.ImportFrom) and node.module and name in (alias.name for alias in node.names):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module
+                and name in (alias.name for alias in node.names)
+            ):
                 if not node.level:
                     return getattr(import_module(node.module), name)
                 folder = self.path.parents[node.level - 1]

@@ -29,7 +29,17 @@ from ..envs.registry import check_levels, flag_of, levels_of, refuse_unnamed, re
 from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_training
 from ..tools.files import check_inside, open_plain
-from .config import Launch, TrainConfig, from_run, launched, recorded, reserved_anew, reserved_of, revision, to_toml
+from .config import (
+    Launch,
+    TrainConfig,
+    from_run,
+    launched,
+    recorded,
+    reserved_anew,
+    reserved_of,
+    revision,
+    to_toml,
+)
 from .methods import check_group, parse_methods
 from .run_folder import CONFIG, METRICS, RunState, read_boundary, summarized, write_summary
 from .sinks import following, parse_loggers
@@ -46,7 +56,17 @@ HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 LENGTH = ("steps", "token_budget")
 SERVING = ("server", "server_option")
 # What may differ when a run is resumed.
-FREE = (*LENGTH, *SERVING, *flat(Deadlines()), "threads", "slow_dtype", "micro_tokens", "log", "out", "resume")
+FREE = (
+    *LENGTH,
+    *SERVING,
+    *flat(Deadlines()),
+    "threads",
+    "slow_dtype",
+    "micro_tokens",
+    "log",
+    "out",
+    "resume",
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +110,9 @@ def prepare(config: TrainConfig) -> PreparedRun:
     config = config.changed(max_tokens=config.sampling.max_tokens or max_tokens(source))
     source.check_targets(config.lora.targets)
     if config.from_optimizer and not source.adapter:
-        raise ValueError(f"from_optimizer needs a policy that is a run folder, and policy is {config.policy!r}")
+        raise ValueError(
+            f"from_optimizer needs a policy that is a run folder, and policy is {config.policy!r}"
+        )
     chat = checked_chat(source, env)
     name = re.split("[/:]", config.env)[-1].partition("-v")[0].lower()
     taken = (lambda folder: False) if config.resume else (lambda folder: (folder / CONFIG).exists())
@@ -115,7 +137,9 @@ def prepare(config: TrainConfig) -> PreparedRun:
             path.rmdir()
         raise
     config = replace(config, out=str(folder))
-    return PreparedRun(config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch)
+    return PreparedRun(
+        config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch
+    )
 
 
 def task_options(config: TrainConfig) -> dict[str, Any]:
@@ -124,10 +148,14 @@ def task_options(config: TrainConfig) -> dict[str, Any]:
     if named.tasks is not None:  # a recipe's difficulty is for its generator; a file has its own
         named = replace(named, difficulty=None)
     options = named.kwargs()
-    if named.tasks is not None and is_file(named.tasks):  # other sources know their own split or share
+    if named.tasks is not None and is_file(
+        named.tasks
+    ):  # other sources know their own split or share
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:
-        raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")
+        raise ValueError(
+            f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out"
+        )
     return options
 
 
@@ -149,14 +177,22 @@ def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[
     kept, before = folder / TEMPLATE_FILE, recorded(folder).get("fitted")
     if os.path.lexists(kept):
         open_plain(kept).close()  # a link is refused
-    source = find(config.policy, template=str(kept) if os.path.lexists(kept) else config.chat_template)
+    source = find(
+        config.policy, template=str(kept) if os.path.lexists(kept) else config.chat_template
+    )
     # The folder is data: it chooses nothing else in this place.
-    fitted = {name: before[name] for name in FITTED if name in before} if isinstance(before, dict) else {}
+    fitted = (
+        {name: before[name] for name in FITTED if name in before}
+        if isinstance(before, dict)
+        else {}
+    )
     refuse_unnamed(reserved_choices(fitted), (), str(folder / CONFIG))
     return source, fitted
 
 
-def execute(prepared: PreparedRun, watch: Callable[[Loop], object] = lambda loop: None) -> Iterator[Any]:
+def execute(
+    prepared: PreparedRun, watch: Callable[[Loop], object] = lambda loop: None
+) -> Iterator[Any]:
     """Train, yielding a `Record` a step; `watch` is called with the loop before it takes its first step.
 
     Raises BlockingIOError where another process trains in the folder.
@@ -165,9 +201,14 @@ def execute(prepared: PreparedRun, watch: Callable[[Loop], object] = lambda loop
 
     config, launch, began = prepared.config, prepared.launch, time.monotonic()
     device = launch.device(config.machine.device)
-    growers = launch.size if config.engine.engine == "torch" else 1  # servers draw as much for one as for many
+    growers = (
+        launch.size if config.engine.engine == "torch" else 1
+    )  # servers draw as much for one as for many
     with joined(launch, device, config.deadlines.step_deadline, growers) as team:
-        begins = {"version": __version__, "checkpoint": prepared.checkpoint.name if prepared.checkpoint else ""}
+        begins = {
+            "version": __version__,
+            "checkpoint": prepared.checkpoint.name if prepared.checkpoint else "",
+        }
         team.agree("the run", lambda: to_toml(config, begins))
         with locked(prepared.folder) if team.first else nullcontext():
             choice = config.engine if team.rank < growers else EngineChoice()
@@ -177,7 +218,11 @@ def execute(prepared: PreparedRun, watch: Callable[[Loop], object] = lambda loop
 
 
 def _train(
-    prepared: PreparedRun, team: Team, device: str, choice: EngineChoice, watch: Callable[[Loop], object]
+    prepared: PreparedRun,
+    team: Team,
+    device: str,
+    choice: EngineChoice,
+    watch: Callable[[Loop], object],
 ) -> Iterator[Any]:
     from ..agents.policy import load_policy
     from .learner import load_moments
@@ -185,15 +230,29 @@ def _train(
     config = prepared.config
     own = {name: getattr(config, name) for name in ("lora", "seed", "checkpointing", "compile")}
     policy = load_policy(prepared.source, **{**config.machine.loading(), "device": device}, **own)
-    how: dict[str, Any] = {"deadline": config.deadlines.turn_deadline, "threads": config.machine.threads}
+    how: dict[str, Any] = {
+        "deadline": config.deadlines.turn_deadline,
+        "threads": config.machine.threads,
+    }
     with open_engine(choice, policy, prepared.folder, **how) as engine:
         loop = _loop(prepared, policy, engine, team)
-        record: dict[str, Any] = {"version": __version__, "revision": revision(), "engine": engine.mode}
-        record |= {"forward": engine.forward, "draw_threads": engine.threads, "levels": levels_of(prepared.env)}
+        record: dict[str, Any] = {
+            "version": __version__,
+            "revision": revision(),
+            "engine": engine.mode,
+        }
+        record |= {
+            "forward": engine.forward,
+            "draw_threads": engine.threads,
+            "levels": levels_of(prepared.env),
+        }
         record |= {"processes": team.size} if team.size > 1 else {}
         record |= {"fitted": prepared.fitted, "chat_template": prepared.chat.template.origin}
         if engine.mode == "batch-dependent":
-            log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
+            log.warning(
+                "rollouts depend on what else is in the batch on this machine: %s",
+                engine.mode_reason,
+            )
         if team.first:
             write_file(prepared.folder / CONFIG, to_toml(config, record))
             write_file(prepared.folder / VOCABULARY, vocabulary(prepared.chat.tokenizer))
@@ -233,7 +292,10 @@ def _loop(prepared: PreparedRun, policy: Policy, engine: Engine, team: Team) -> 
         valid_env=prepared.valid.env,
         valid_tasks=pick_tasks(prepared.valid.tasks, config.eval_tasks, config.seed),
         sampling=Sampling(**asdict(config.sampling)),
-        **{name: getattr(config, name) for name in ("seed", "prompts", "group", "shuffle_rewards", "deadlines")},
+        **{
+            name: getattr(config, name)
+            for name in ("seed", "prompts", "group", "shuffle_rewards", "deadlines")
+        },
     )
     learner = Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens, team)
     return Loop(prepared.folder, rollouts, learner, config.schedule)
@@ -260,7 +322,11 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
     if checkpoint is not None and _finished(config, folder, at := read_boundary(checkpoint)):
         more = "its method ended it there" if at.stop else "ask for more to go on"
         spent = not at.stop and at.step < config.schedule.steps
-        limit = f"token_budget is {config.schedule.token_budget}" if spent else f"steps is {config.schedule.steps}"
+        limit = (
+            f"token_budget is {config.schedule.token_budget}"
+            if spent
+            else f"steps is {config.schedule.steps}"
+        )
         got = f"drawn {at.tokens} tokens" if spent else f"taken {at.step}"
         raise ValueError(f"{limit}, and the run in {folder} has {got}; {more}")
     return checkpoint
@@ -271,7 +337,9 @@ def check_same(config: TrainConfig, folder: Path, free: Collection[str], fix: st
     before = flat(from_run(folder, allowed=reserved_of(config)))
     for name, new in flat(config).items():
         if name not in free and new != before[name]:
-            raise ValueError(f"{name} is {new!r}, but the run in {folder} was made with {before[name]!r}; {fix}")
+            raise ValueError(
+                f"{name} is {new!r}, but the run in {folder} was made with {before[name]!r}; {fix}"
+            )
 
 
 def finished(config: TrainConfig) -> bool:
@@ -289,7 +357,11 @@ def control_of(config: TrainConfig, chat: Chat) -> Control:
     """Return the methods of a config as one control. Raises ValueError where they contradict each other."""
     from .control import chain
 
-    run = {"steps": max(config.schedule.steps, 2), "group": config.group, "vocabulary": chat.tokenizer.get_vocab_size()}
+    run = {
+        "steps": max(config.schedule.steps, 2),
+        "group": config.group,
+        "vocabulary": chat.tokenizer.get_vocab_size(),
+    }
     return chain(*parse_methods(config.method, run))
 
 

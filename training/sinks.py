@@ -42,7 +42,10 @@ log = logging.getLogger(__name__)
 OUTPUT = "output.txt"
 ENDED, CUT = "ended", "cut"
 POLL = 0.5  # seconds between two looks at the file
-PATIENCE, HASTE = 60.0, 5.0  # seconds in which a logger must be done when the run is over, and when it is interrupted
+PATIENCE, HASTE = (
+    60.0,
+    5.0,
+)  # seconds in which a logger must be done when the run is over, and when it is interrupted
 PROJECT, LOGGERS = "turngym", "loggers"
 SAMPLED = 4  # tasks of a step of which the first episode is sent
 
@@ -73,7 +76,9 @@ class TensorBoard:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
-        self.writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        self.writer.add_event(
+            Event(wall_time=time.time(), step=step, summary=Summary(value=values))
+        )
         self.writer.flush()
 
     def close(self, finished: bool) -> None:
@@ -87,8 +92,15 @@ class Wandb:
         import wandb
 
         self.id, quiet = place.id, wandb.Settings(silent=True, console="off")
-        about = {"name": place.name, "config": dict(settings), "dir": str(place.run / LOGGERS), "settings": quiet}
-        self.run = wandb.init(project=os.environ.get("WANDB_PROJECT", PROJECT), id=self.id, resume="allow", **about)
+        about = {
+            "name": place.name,
+            "config": dict(settings),
+            "dir": str(place.run / LOGGERS),
+            "settings": quiet,
+        }
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT), id=self.id, resume="allow", **about
+        )
         # A run folder with a link that leads out of it is not resumed. wandb links its core's log, which is in a cache.
         for path in (Path(self.run.dir).parent / "logs").iterdir():
             if path.is_symlink():
@@ -107,17 +119,31 @@ class Trackio:
     def __init__(self, place: LoggedRun, settings: Mapping[str, Any]) -> None:
         import trackio
 
-        self.trackio, self.folder, self.trees, self.id = trackio, place.run, place.run / "trees", place.id
+        self.trackio, self.folder, self.trees, self.id = (
+            trackio,
+            place.run,
+            place.run / "trees",
+            place.id,
+        )
         resume = "allow" if place.resumed else "never"
-        about = {"config": dict(settings), "auto_log_gpu": False, "auto_log_cpu": False, "embed": False}
-        self.run = trackio.init(project=PROJECT, name=f"{place.name}-{self.id[:8]}", resume=resume, **about)
+        about = {
+            "config": dict(settings),
+            "auto_log_gpu": False,
+            "auto_log_cpu": False,
+            "embed": False,
+        }
+        self.run = trackio.init(
+            project=PROJECT, name=f"{place.name}-{self.id[:8]}", resume=resume, **about
+        )
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
         journal = self.trees / f"step-{step:06d}.jsonl"
         found = read_trees(journal, self.folder) if os.path.lexists(journal) else ()
         trees = list(islice(found, SAMPLED))
         episodes = [traced(step, tree, leaf) for tree in trees for leaf in tree.leaves[:1]]
-        traces = {f"episode/{number}": self.trackio.Trace(**one) for number, one in enumerate(episodes)}
+        traces = {
+            f"episode/{number}": self.trackio.Trace(**one) for number, one in enumerate(episodes)
+        }
         self.run.log({**metrics, **traces}, step=step)
 
     def close(self, finished: bool) -> None:
@@ -160,17 +186,30 @@ SINKS = {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "mlflow
 def traced(step: int, tree: Tree, leaf: Leaf) -> dict[str, Any]:
     """Return an episode as messages, metadata and spans: one for each turn of the agent, and for each call it made."""
     nodes = tree.path(leaf)
-    opening = tree.turns[nodes[0]].info.get("messages") or [{"role": "user", "content": tree.turns[nodes[0]].text}]
+    opening = tree.turns[nodes[0]].info.get("messages") or [
+        {"role": "user", "content": tree.turns[nodes[0]].text}
+    ]
     messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in opening]
     spans: list[dict[str, Any]] = []
     for number, turn in enumerate(tree.turns[node] for node in nodes[1:]):
         messages.append({"role": turn.role, "content": turn.text})
         if turn.role == "assistant":
             drawn = turn.entropy[turn.sampled]
-            about = {"tokens": len(drawn), "entropy": float(drawn.mean()) if len(drawn) else None, "ended": turn.ended}
-            spans.append({"id": f"{number}", "name": "turn", "kind": "generation", "metadata": about})
+            about = {
+                "tokens": len(drawn),
+                "entropy": float(drawn.mean()) if len(drawn) else None,
+                "ended": turn.ended,
+            }
+            spans.append(
+                {"id": f"{number}", "name": "turn", "kind": "generation", "metadata": about}
+            )
             if tool := turn.info.get("tool"):
-                call = {"id": f"{number}-call", "parent_id": f"{number}", "name": f"{tool}", "kind": "tool"}
+                call = {
+                    "id": f"{number}-call",
+                    "parent_id": f"{number}",
+                    "name": f"{tool}",
+                    "kind": "tool",
+                }
                 spans.append({**call, "status": f"{turn.info.get('tool_status')}"})
     metadata = {"step": step, "task": tree.task, "task_id": tree.task_id, "branch": leaf.branch}
     score = None if math.isnan(leaf.score) else leaf.score
@@ -183,15 +222,24 @@ def parse_loggers(names: str) -> list[str]:
     found = [name.strip() for name in names.split(",") if name.strip()]
     for name in found:
         if name not in SINKS:
-            raise ValueError(f"log names {name!r}, which is no logger; loggers are {', '.join(SINKS)}")
+            raise ValueError(
+                f"log names {name!r}, which is no logger; loggers are {', '.join(SINKS)}"
+            )
         if found.count(name) > 1:
             raise ValueError(f"log names {name} twice; name it once")
         if find_spec(name) is None:
-            raise ValueError(f"log names {name}, which is not installed: pip install 'turngym[{name}]'")
+            raise ValueError(
+                f"log names {name}, which is not installed: pip install 'turngym[{name}]'"
+            )
     return found
 
 
-def follow(kind: Callable[[LoggedRun, Mapping[str, Any]], Any], run: Path, name: str, over: Callable[[], str]) -> None:
+def follow(
+    kind: Callable[[LoggedRun, Mapping[str, Any]], Any],
+    run: Path,
+    name: str,
+    over: Callable[[], str],
+) -> None:
     """Send the steps that were not sent before to a logger, until `over` says how the run ended: `ENDED` or `CUT`."""
     state = run / LOGGERS / name / "state.json"
     known = json.loads(read_text(state, root=run)) if os.path.lexists(state) else {}
@@ -205,7 +253,11 @@ def follow(kind: Callable[[LoggedRun, Mapping[str, Any]], Any], run: Path, name:
             if (step := line["step"]) > sent:
                 write_file(state, json.dumps({"id": sink.id, "step": step}) + "\n", run)
                 sent = step
-                numbers = {name: float(value) for name, value in line.items() if isinstance(value, int | float)}
+                numbers = {
+                    name: float(value)
+                    for name, value in line.items()
+                    if isinstance(value, int | float)
+                }
                 sink.send(step, {name: value for name, value in numbers.items() if name != "step"})
     sink.close(end == ENDED)
 
@@ -225,7 +277,9 @@ def main() -> None:
     """Be the logger that the arguments name, until standard input says that the run is over, or ends with it."""
     name, run = sys.argv[1], Path(sys.argv[2])
     with ExitStack() as stack:
-        for left in reversed(range(int(PATIENCE / POLL))):  # that of a run that was killed may be about to end
+        for left in reversed(
+            range(int(PATIENCE / POLL))
+        ):  # that of a run that was killed may be about to end
             try:
                 stack.enter_context(locked(run / LOGGERS / name, run))
                 break
@@ -241,7 +295,9 @@ def main() -> None:
 
 
 @contextmanager
-def following(names: Sequence[str], run: Path, say: Callable[[int, Incident], None]) -> Iterator[Callable[[int], None]]:
+def following(
+    names: Sequence[str], run: Path, say: Callable[[int, Incident], None]
+) -> Iterator[Callable[[int], None]]:
     """Have loggers follow a run; what is yielded takes each step written, begins them, and reports those that fail."""
     at, patience = 0, HASTE
     children, failed = dict[str, subprocess.Popen[bytes]](), set[str]()
@@ -257,7 +313,9 @@ def following(names: Sequence[str], run: Path, say: Callable[[int, Incident], No
         for name in sorted({*names} - failed):
             if name in children and children[name].poll():
                 said = _last(run / LOGGERS / name / OUTPUT, run)
-                last = next((line for line in reversed(said) if line.strip()), "it wrote no error message")
+                last = next(
+                    (line for line in reversed(said) if line.strip()), "it wrote no error message"
+                )
                 fail(name, " ".join(last.split())[:300])
             elif name not in children:
                 try:
@@ -302,7 +360,10 @@ def _begin(name: str, run: Path) -> subprocess.Popen[bytes]:
     make_folder(run / LOGGERS, run)
     make_folder(folder, run)
     check_inside(run / LOGGERS)  # its library writes there as it likes
-    code, path = f"from {__name__} import main; main()", os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    code, path = (
+        f"from {__name__} import main; main()",
+        os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
+    )
     with open_to_append(folder / OUTPUT, run) as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", code, name, str(run)],

@@ -33,7 +33,10 @@ ENDS = ("", "_behind", "_inside")  # of forks: all, behind an answer, inside a t
 def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
     """Return the statistics of a rollout."""
     learned = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.learned]
-    keys, scores = [(*tree.key, leaf.branch) for tree, leaf in learned], [leaf.score for _, leaf in learned]
+    keys, scores = (
+        [(*tree.key, leaf.branch) for tree, leaf in learned],
+        [leaf.score for _, leaf in learned],
+    )
     every = torch.ones_like(batch.share, dtype=torch.bool)
     turns, extras = acted(trees, batch)
     extras |= dict(chain(_by_kind(batch), _by_outcome(batch)))
@@ -45,7 +48,9 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         phase="rollout",
         entropy=_mean(batch, batch.entropy, every),
         entropy_turns=tuple(_mean(batch, batch.entropy, where) for where in _turns(batch)),
-        entropy_phases={name: _mean(batch, batch.entropy, where) for name, where in _named(PHASES, batch.phase)},
+        entropy_phases={
+            name: _mean(batch, batch.entropy, where) for name, where in _named(PHASES, batch.phase)
+        },
         entropy_nested=float(average("turn-mean", batch.entropy, batch)),
         entropy_sampled=_mean(batch, -batch.logp_old, every),
         reward=share(sum(scores), len(scores)),
@@ -53,7 +58,9 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         scores=dict(zip(keys, scores)),
         acted=turns,
         columns={
-            name: {keys[path]: value for path, value in zip(batch.turns.path.tolist(), column.tolist())}
+            name: {
+                keys[path]: value for path, value in zip(batch.turns.path.tolist(), column.tolist())
+            }
             for name, column in batch.turns.columns.items()
         },
         extras=extras,
@@ -73,20 +80,29 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
     turns = [turn for tree in trees for turn in tree.turns]
     given = dict.fromkeys(("prompt", *ROLES), 0)
     for turn in turns:
-        given["prompt" if turn.parent < 0 else turn.role] += int((~turn.sampled[turn.copied :]).sum())
+        given["prompt" if turn.parent < 0 else turn.role] += int(
+            (~turn.sampled[turn.copied :]).sum()
+        )
     learned = [[leaf.score for leaf in tree.leaves if leaf.learned] for tree in trees]
     scores = [found for found in learned if len(found) > 1]  # a path alone is compared with nothing
-    paths = [[tree.turns[node] for node in tree.replies(leaf)] for tree in trees for leaf in tree.leaves]
+    paths = [
+        [tree.turns[node] for node in tree.replies(leaf)] for tree in trees for leaf in tree.leaves
+    ]
     cut = [any(turn.ended == "length" for turn in path) for path in paths]
     drawn = [turn.tokens[turn.sampled] for turn in turns if turn.role == "assistant"]
     return {
         "groups": len(trees),
         "paths": len(leaves),
-        **{f"paths/{outcome}": sum(leaf.outcome is outcome for leaf in leaves) for outcome in Outcome},
+        **{
+            f"paths/{outcome}": sum(leaf.outcome is outcome for leaf in leaves)
+            for outcome in Outcome
+        },
         "tokens": sum(int(turn.sampled[turn.copied :].sum()) for turn in turns),
         **{f"tokens_given/{span}": count for span, count in given.items()},
         "turns": share(sum(turn.role == "assistant" for turn in turns), len(leaves)),
-        "turns/cut": share(sum(turn.ended == "length" for turn in turns), sum(turn.ended != "" for turn in turns)),
+        "turns/cut": share(
+            sum(turn.ended == "length" for turn in turns), sum(turn.ended != "" for turn in turns)
+        ),
         "turns/cut_paths": share(sum(cut), len(cut)),
         "turns/length": share(sum(map(len, drawn)), len(drawn)),
         "repetition": repetition(drawn),
@@ -137,10 +153,14 @@ def _by_outcome(batch: Batch) -> Iterator[tuple[str, float]]:
 
 
 def _turns(batch: Batch) -> list[Bool[Tensor, "s"]]:
-    return [batch.turn == number for number in range(int(batch.turn.max()) + 1 if batch.n_slots else 0)]
+    return [
+        batch.turn == number for number in range(int(batch.turn.max()) + 1 if batch.n_slots else 0)
+    ]
 
 
-def _named(names: Sequence[str], label: Int[Tensor, "s"]) -> Iterator[tuple[str, Bool[Tensor, "s"]]]:
+def _named(
+    names: Sequence[str], label: Int[Tensor, "s"]
+) -> Iterator[tuple[str, Bool[Tensor, "s"]]]:
     for number, name in enumerate(names):
         if bool((where := label == number).any()):
             yield name, where
@@ -167,7 +187,11 @@ def calls(trees: Sequence[Tree]) -> dict[str, float | int]:
 
     def sequence(tree: Tree, leaf: Leaf) -> tuple[tuple[str | None, bytes], ...]:
         own = (tree.turns[node] for node in tree.replies(leaf))
-        return tuple((t.info.get("tool"), t.tokens[t.thought :].tobytes()) for t in own if "tool_status" in t.info)
+        return tuple(
+            (t.info.get("tool"), t.tokens[t.thought :].tobytes())
+            for t in own
+            if "tool_status" in t.info
+        )
 
     groups = [[sequence(tree, leaf) for leaf in tree.leaves if leaf.learned] for tree in trees]
     paths = sum(map(len, groups))
@@ -177,7 +201,9 @@ def calls(trees: Sequence[Tree]) -> dict[str, float | int]:
         "tool_ok": share(sum(status == "ok" for status in made), len(made)),
         "tool_share": share(len(made), len(turns)),
         "tool_calls_path": share(on_paths, paths),
-        "distinct_calls": share(sum(len(set(group)) for group in groups), paths) if on_paths else nan,
+        "distinct_calls": share(sum(len(set(group)) for group in groups), paths)
+        if on_paths
+        else nan,
         "used_tool": share(sum(used), len(used)),
     }
 
@@ -197,14 +223,20 @@ def forks(trees: Sequence[Tree]) -> dict[str, float | int]:
         learned from; NaN, or absent for a turn, where there is none
     """
     gains: dict[str, list[float]] = {end: [] for end in ENDS}
-    for turn, kind, gain in sorted((fork for tree in trees for fork in _forks(tree)), key=lambda fork: fork[0]):
+    for turn, kind, gain in sorted(
+        (fork for tree in trees for fork in _forks(tree)), key=lambda fork: fork[0]
+    ):
         for end in ("", kind, f"_turn/{turn}"):
             gains.setdefault(end, []).append(gain)
     known = {end: [gain for gain in found if isfinite(gain)] for end, found in gains.items()}
     return {
         "probes": sum(not leaf.trained for tree in trees for leaf in tree.leaves),
         **{f"forks{end}": len(found) for end, found in gains.items()},
-        **{f"forks_gain{end}": fmean(found) if found else nan for end, found in known.items() if found or end in ENDS},
+        **{
+            f"forks_gain{end}": fmean(found) if found else nan
+            for end, found in known.items()
+            if found or end in ENDS
+        },
     }
 
 
@@ -232,7 +264,10 @@ def diagnose(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> dict[str, 
     """
     found, gap = dict(_moved(logp, batch, terms)), (batch.logp_old - batch.logp_roll).abs()
     if bool((gap > 0).any()):
-        found |= {"mismatch": float((batch.share * gap).sum() / batch.share.sum()), "mismatch_max": float(gap.max())}
+        found |= {
+            "mismatch": float((batch.share * gap).sum() / batch.share.sum()),
+            "mismatch_max": float(gap.max()),
+        }
     return found
 
 
@@ -249,13 +284,19 @@ def _moved(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> Iterator[tup
     _, first = np.unique(batch.token[known].numpy(), return_index=True)
     once = torch.zeros_like(known)  # whether a slot is the first of its token
     once[known.nonzero()[:, 0][torch.from_numpy(first)]] = True
-    turns = ((f"_turn/{number}", batch.turn == number) for number in torch.unique(batch.turn[known]).tolist())
+    turns = (
+        (f"_turn/{number}", batch.turn == number)
+        for number in torch.unique(batch.turn[known]).tolist()
+    )
     for end, where in (("", torch.ones_like(known)), *turns):
         yield f"clip_low{end}", float(low[where].double().mean())
         yield f"clip_high{end}", float(high[where].double().mean())
         moved = (logp - batch.logp_old)[once & where].double()
         ratios = np.percentile(x[once & where].double().exp().numpy(), PERCENTILES)
-        yield from ((f"ratio_p{p:02}{end}", float(ratio)) for p, ratio in zip(PERCENTILES, ratios, strict=True))
+        yield from (
+            (f"ratio_p{p:02}{end}", float(ratio))
+            for p, ratio in zip(PERCENTILES, ratios, strict=True)
+        )
         yield f"log_ratio_max{end}", float(moved.abs().max())
         if bool((terms.weight != 1).any()):
             yield f"weight{end}", float(terms.weight[where].double().mean())

@@ -28,14 +28,22 @@ _FIX = "put a template that can (for models that think: the training variant of 
 LARGEST = 1 << 27  # bytes of a tokenizer.json
 KEPT = 512  # replies, as tokens
 # A name is one of these, chosen so that the text does not hold it, and a letter for the token.
-_BASES = [chr(code) for code in (0xF0000, 0x100000, *range(0xE000, 0xF900), *range(0xF0001, 0xFFFFE))]
+_BASES = [
+    chr(code) for code in (0xF0000, 0x100000, *range(0xE000, 0xF900), *range(0xF0001, 0xFFFFE))
+]
 _LETTERS = 0x10000  # the first letter; it names a gap: nothing, which parts what stands around it
 _GAP = -1
 # Byte-level vocabularies write a byte as one of 256 printable characters (Radford et al. 2019, the code of GPT-2); the
 # others write a space as ▁ and a byte without a character as <0xNN> (Kudo and Richardson, 1808.06226).
-_PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # bytes that stand for themselves
+_PRINTED = [
+    *range(0x21, 0x7F),
+    *range(0xA1, 0xAD),
+    *range(0xAE, 0x100),
+]  # bytes that stand for themselves
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTED]
-_BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
+_BYTES = {chr(byte): byte for byte in _PRINTED} | {
+    chr(256 + i): byte for i, byte in enumerate(_OTHERS)
+}
 _STRANGE = "\U00013000\U0010ffff"  # characters that a vocabulary without a fallback does not know
 
 
@@ -61,7 +69,9 @@ class Chat:
         self.end_ids = frozenset(self.end[-1:].tolist())
         self._replies: dict[str, NDArray[np.int32]] = {}
         for text in _calm(template):
-            ours = [index for index in self.encoder.encode(text).tolist() if index in self.encoder.added]
+            ours = [
+                index for index in self.encoder.encode(text).tolist() if index in self.encoder.added
+            ]
             found = tokenizer.encode(str.__str__(text), add_special_tokens=False).ids
             if ours != [index for index in found if index in self.encoder.added]:
                 what = "that puts control tokens together from pieces that cannot be told from a message's text"
@@ -78,7 +88,9 @@ class Chat:
         folder = Path(folder)
         return cls(tokenizer_of(folder), Template.from_folder(folder, template))
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> NDArray[np.int32]:
+    def prompt(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> NDArray[np.int32]:
         """Return the tokens `(n,)` that open an episode, up to where the policy starts to draw.
 
         What an assistant says in an opening is a worked example: its calls have the tokens that a policy would draw.
@@ -106,7 +118,9 @@ class Chat:
 
     def text(self, tokens: NDArray[np.int32], end_ids: frozenset[int]) -> str:
         """Return what the policy said, without the token that ended it; a thought that the template `opened` too."""
-        ids = tokens[:-1].tolist() if len(tokens) and int(tokens[-1]) in end_ids else tokens.tolist()
+        ids = (
+            tokens[:-1].tolist() if len(tokens) and int(tokens[-1]) in end_ids else tokens.tolist()
+        )
         return self.opened + str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
 
@@ -127,7 +141,10 @@ def end_of_turn(encoder: "Encoder", template: Template) -> NDArray[np.int32]:
 def _calm(template: Template) -> Iterator[MarkedText]:
     """Yield what a template writes around messages that spell nothing, as far as it can."""
     ask, system = ({"role": role, "content": "turngym"} for role in ("user", "system"))
-    tool = {"type": "function", "function": {"name": "turngym", "parameters": {"type": "object", "properties": {}}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "turngym", "parameters": {"type": "object", "properties": {}}},
+    }
     yield template.render([ask], generate=True) + template.turn_end()
     with suppress(TemplateError):
         yield template.render([system, ask], [tool], generate=True)
@@ -149,12 +166,20 @@ def check_fit(template: Template, env: TextEnv) -> None:
         return
     calls = env if isinstance(env, QuestionEnv) and len(env.toolbox) else None
     if lacks := _lacks(template, opening, calls, calls.format if calls else None):
-        styles = [style.name for style in FORMATS.values() if calls and not _lacks(template, opening, calls, style)]
-        way = f"choose another call format: --option format={' or '.join(styles)}" if styles else _FIX
+        styles = [
+            style.name
+            for style in FORMATS.values()
+            if calls and not _lacks(template, opening, calls, style)
+        ]
+        way = (
+            f"choose another call format: --option format={' or '.join(styles)}" if styles else _FIX
+        )
         raise TemplateError(f"{template.name} has a chat template {lacks}; {way}")
 
 
-def _lacks(template: Template, opening: Sequence[Message], env: QuestionEnv | None, style: Format | None) -> str:
+def _lacks(
+    template: Template, opening: Sequence[Message], env: QuestionEnv | None, style: Format | None
+) -> str:
     """Return what a template lacks for the calls of `env` in a format; empty where nothing is missing."""
     roles, tools = {"user"}, list[dict[str, Any]]()
     if env is not None and style is not None:
@@ -162,8 +187,14 @@ def _lacks(template: Template, opening: Sequence[Message], env: QuestionEnv | No
         tools = [*env.toolbox.schemas] if style.native else []
     for role in sorted(roles):
         if reason := template.refuses(role, opening, tools):
-            return f"that cannot carry the role {role!r} that this environment answers in ({reason})"
-    return "that does not show tools to the model" if tools and not template.shows(tools, opening) else ""
+            return (
+                f"that cannot carry the role {role!r} that this environment answers in ({reason})"
+            )
+    return (
+        "that does not show tools to the model"
+        if tools and not template.shows(tools, opening)
+        else ""
+    )
 
 
 class Encoder:
@@ -178,19 +209,32 @@ class Encoder:
         bare = _copy(tokenizer)
         self._added = sorted(tokenizer.get_added_tokens_decoder().items())
         unknown = set(bare.encode(_STRANGE, add_special_tokens=False).ids)
-        tokens = {i: token for i, token in self._added if i not in unknown and _is_control(bare, i, token)}
+        tokens = {
+            i: token for i, token in self._added if i not in unknown and _is_control(bare, i, token)
+        }
         self.added = frozenset(index for index, _ in self._added)
         self.control = frozenset(tokens)
         # A vocabulary may hold a control token as a word, which text can spell without any added token.
         self._leaky = frozenset(index for index in tokens if bare.id_to_token(index) is not None)
-        self._letters = {token.content: chr(_LETTERS + i) for i, token in enumerate(tokens.values(), 1)}
-        self._ids = dict(zip([chr(_LETTERS), *self._letters.values()], [_GAP, *tokens], strict=True))
+        self._letters = {
+            token.content: chr(_LETTERS + i) for i, token in enumerate(tokens.values(), 1)
+        }
+        self._ids = dict(
+            zip([chr(_LETTERS), *self._letters.values()], [_GAP, *tokens], strict=True)
+        )
         # As in the tokenizer itself, what is sought before normalization is found first.
-        groups = [[token.content for token in tokens.values() if token.normalized is flag] for flag in (False, True)]
-        longest_first = [map(re.escape, sorted(group, key=len, reverse=True)) for group in groups if group]
+        groups = [
+            [token.content for token in tokens.values() if token.normalized is flag]
+            for flag in (False, True)
+        ]
+        longest_first = [
+            map(re.escape, sorted(group, key=len, reverse=True)) for group in groups if group
+        ]
         self._patterns = [re.compile("|".join(group)) for group in longest_first]
         self._named: dict[str, tuple[Tokenizer, dict[int, int]]] = {}
-        words = [re.escape(token.content) for token in tokens.values() if not token.special]  # such as <tool_call>
+        words = [
+            re.escape(token.content) for token in tokens.values() if not token.special
+        ]  # such as <tool_call>
         self._words = re.compile(f"({'|'.join(words)})") if words else None
 
     def encode(self, text: MarkedText, *, inside: bool = False) -> NDArray[np.int32]:
@@ -219,9 +263,15 @@ class Encoder:
         if end - start > 1:
             return named[: start + 1] + gap + named[start + 1 :]
         normalizer = self.tokenizer.normalizer
-        plain = named[start:end] if normalizer is None else str(normalizer.normalize_str(named[start:end]))
+        plain = (
+            named[start:end]
+            if normalizer is None
+            else str(normalizer.normalize_str(named[start:end]))
+        )
         if len(plain) < 2:
-            raise ValueError(f"the tokenizer writes the character {named[start:end]!r} as a control token")
+            raise ValueError(
+                f"the tokenizer writes the character {named[start:end]!r} as a control token"
+            )
         return named[:start] + plain + named[end:]
 
     def _name(self, text: MarkedText, base: str) -> str:
@@ -237,13 +287,23 @@ class Encoder:
         tokens = [AddedToken(base + chr(_LETTERS), normalized=False)]
         for index, token in self._added:
             text = base + self._letters[token.content] if index in self.control else token.content
-            kept = index not in self.control  # else a name, found whatever stands next to it and whatever is normalized
-            flags = {"single_word": kept and token.single_word, "normalized": kept and token.normalized}
+            kept = (
+                index not in self.control
+            )  # else a name, found whatever stands next to it and whatever is normalized
+            flags = {
+                "single_word": kept and token.single_word,
+                "normalized": kept and token.normalized,
+            }
             tokens.append(AddedToken(text, lstrip=token.lstrip, rstrip=token.rstrip, **flags))
         tokenizer = _copy(self.tokenizer)
         tokenizer.add_tokens(tokens)
-        texts = [(index, token.content) for index, token in self._added if index not in self.control]
-        self._named[base] = tokenizer, {tokenizer.token_to_id(text) or 0: index for index, text in texts}
+        texts = [
+            (index, token.content) for index, token in self._added if index not in self.control
+        ]
+        self._named[base] = (
+            tokenizer,
+            {tokenizer.token_to_id(text) or 0: index for index, text in texts},
+        )
         return self._named[base]
 
 
@@ -255,12 +315,16 @@ def tokenizer_of(folder: Path) -> Tokenizer:
     path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
     if not path.is_file():
         fix = "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
-        raise FileNotFoundError(f"{folder} has no tokenizer.json; save the model's tokenizer there: {fix}")
+        raise FileNotFoundError(
+            f"{folder} has no tokenizer.json; save the model's tokenizer there: {fix}"
+        )
     tokenizer = read_tokenizer(path)
     try:
         add_named_tokens(tokenizer, read_json(config) if config.is_file() else {})
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{config} names tokens in a way that cannot be read ({error!r}); save it again") from None
+        raise ValueError(
+            f"{config} names tokens in a way that cannot be read ({error!r}); save it again"
+        ) from None
     return tokenizer
 
 
@@ -278,20 +342,33 @@ def read_tokenizer(file: Path) -> Tokenizer:
 def add_named_tokens(tokenizer: Tokenizer, config: Mapping[str, Any]) -> None:
     """Add the control tokens that a `tokenizer_config.json` names; ValueError where one would get another id there."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    listed = sorted((int(index), entry) for index, entry in config.get("added_tokens_decoder", {}).items())
+    listed = sorted(
+        (int(index), entry) for index, entry in config.get("added_tokens_decoder", {}).items()
+    )
     for index, entry in listed:
         text = entry["content"]
         if text in known:
             continue
-        flags = {name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "single_word", "normalized")}
+        flags = {
+            name: bool(entry.get(name, False))
+            for name in ("lstrip", "rstrip", "single_word", "normalized")
+        }
         add = tokenizer.add_special_tokens if entry.get("special") else tokenizer.add_tokens
         add([AddedToken(text, special=bool(entry.get("special")), **flags)])
         known.add(text)
         if tokenizer.token_to_id(text) != index:
             what = f"tokenizer_config.json gives the token {text!r} the id {index}, tokenizer.json gives it"
-            raise ValueError(f"{what} {tokenizer.token_to_id(text)}; save the tokenizer again with save_pretrained")
-    lists = [config.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")]
-    more = [token_text(entry) for one in lists for entry in (one.values() if isinstance(one, Mapping) else one)]
+            raise ValueError(
+                f"{what} {tokenizer.token_to_id(text)}; save the tokenizer again with save_pretrained"
+            )
+    lists = [
+        config.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")
+    ]
+    more = [
+        token_text(entry)
+        for one in lists
+        for entry in (one.values() if isinstance(one, Mapping) else one)
+    ]
     named = [*special_tokens(config).values(), *filter(None, more)]
     tokenizer.add_special_tokens([text for text in dict.fromkeys(named) if text not in known])
 
@@ -310,7 +387,9 @@ def _copy(tokenizer: Tokenizer) -> Tokenizer:
     return bare
 
 
-def _find(patterns: Sequence[re.Pattern[str]], text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+def _find(
+    patterns: Sequence[re.Pattern[str]], text: str, start: int, end: int
+) -> Iterator[re.Match[str]]:
     if not patterns:
         return
     for found in patterns[0].finditer(text, start, end):
@@ -325,7 +404,9 @@ def pieces(tokenizer: Tokenizer) -> list[bytes]:
     decoder = tokenizer.decoder
     level = decoder is not None and b"ByteLevel" in decoder.__getstate__()
     added = {index: token.content for index, token in tokenizer.get_added_tokens_decoder().items()}
-    known = {index: text for text, index in tokenizer.get_vocab(with_added_tokens=True).items()} | added
+    known = {
+        index: text for text, index in tokenizer.get_vocab(with_added_tokens=True).items()
+    } | added
     found = [b""] * (max(known, default=-1) + 1)
     for index, text in known.items():
         found[index] = text.encode() if index in added else _piece(text, level)
@@ -334,7 +415,9 @@ def pieces(tokenizer: Tokenizer) -> list[bytes]:
 
 def vocabulary(tokenizer: Tokenizer) -> str:
     """Return the pieces as a JSON array of texts; a byte that is no UTF-8 is a lone surrogate (PEP 383)."""
-    return json.dumps([piece.decode("utf-8", "surrogateescape") for piece in pieces(tokenizer)]) + "\n"
+    return (
+        json.dumps([piece.decode("utf-8", "surrogateescape") for piece in pieces(tokenizer)]) + "\n"
+    )
 
 
 def _piece(text: str, level: bool) -> bytes:

@@ -35,10 +35,25 @@ BASE = 200_000  # the allowance of a conversation without messages
 FOR_ITEM, FOR_CHARACTER = 1000, 64  # and what each item and character of its messages adds
 _TEMPLATE, _MESSAGE = "1", "0"
 _FREE = ("count", "d", "default", "first", "last", "length")  # take the same time for any value
-_ALLOWED = json.loads(Path(__file__).with_name("allowed.json").read_text("utf-8"))  # what templates may use
-_METHODS = {kind: frozenset(_ALLOWED["methods"][kind.__name__].split()) for kind in (str, dict, list, tuple)}
+_ALLOWED = json.loads(
+    Path(__file__).with_name("allowed.json").read_text("utf-8")
+)  # what templates may use
+_METHODS = {
+    kind: frozenset(_ALLOWED["methods"][kind.__name__].split()) for kind in (str, dict, list, tuple)
+}
 _REPEATING = ("replace", "indent", "join")  # filters and methods that can make much of little
-_NESTED: tuple[type, ...] = (dict, list, tuple, set, frozenset, range, Namespace, KeysView, ValuesView, ItemsView)
+_NESTED: tuple[type, ...] = (
+    dict,
+    list,
+    tuple,
+    set,
+    frozenset,
+    range,
+    Namespace,
+    KeysView,
+    ValuesView,
+    ItemsView,
+)
 
 
 class MarkedText(str):
@@ -83,7 +98,9 @@ class MarkedText(str):
 def join(pieces: Iterable[Any]) -> MarkedText:
     """Join pieces end to end; what is not `MarkedText` is a message's."""
     parts = [piece if isinstance(piece, str) else str(piece) for piece in pieces]
-    marks = "".join([part.marks if isinstance(part, MarkedText) else _MESSAGE * len(part) for part in parts])
+    marks = "".join(
+        [part.marks if isinstance(part, MarkedText) else _MESSAGE * len(part) for part in parts]
+    )
     return MarkedText("".join(parts), marks)
 
 
@@ -122,7 +139,9 @@ def _spend(*values: Any, repeating: bool = False) -> None:
             largest = sorted((*largest, weight))[1:]
     _left.set(left := _left.get() - cost - largest[0] * largest[1] // PIECE)
     if left < 0:
-        raise SecurityError("it takes more work than a chat template may; nothing in it may run or grow without end")
+        raise SecurityError(
+            "it takes more work than a chat template may; nothing in it may run or grow without end"
+        )
 
 
 def _size(value: Any) -> tuple[int, int]:
@@ -193,11 +212,23 @@ class MarkedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         extensions = [loopcontrols, _Generation]
-        super().__init__(finalize=_kept, optimized=False, trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+        super().__init__(
+            finalize=_kept,
+            optimized=False,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=extensions,
+        )
         self.written: list[MarkedText] = []  # the strings that stand in the template
         known = self.filters
-        self.filters = {name: known[name] for name in _FREE} | {"kept": _kept, "each": _each, "marked": limited(join)}
-        self.filters |= {name: limited(known[name], name in _REPEATING) for name in _ALLOWED["filters"].split()}
+        self.filters = {name: known[name] for name in _FREE} | {
+            "kept": _kept,
+            "each": _each,
+            "marked": limited(join),
+        }
+        self.filters |= {
+            name: limited(known[name], name in _REPEATING) for name in _ALLOWED["filters"].split()
+        }
         tests: dict[str, Any] = self.tests
         tests |= {name: limited(tests[name]) for name in _ALLOWED["tests"].split()}
         self.globals = {name: self.globals[name] for name in ("dict", "namespace", "range")}
@@ -213,10 +244,14 @@ class MarkedEnvironment(ImmutableSandboxedEnvironment):
         name = getattr(__obj, "__name__", "")
         for kind, methods in _METHODS.items():
             if isinstance(owner, kind) and name not in methods:
-                raise SecurityError(f"it calls {kind.__name__}.{name}, which no chat template needs")
+                raise SecurityError(
+                    f"it calls {kind.__name__}.{name}, which no chat template needs"
+                )
         repeating = isinstance(owner, str) and name in _REPEATING
         args = _listed(args) if repeating else args
-        _spend(owner if isinstance(owner, str) else "", *args, *kwargs.values(), repeating=repeating)
+        _spend(
+            owner if isinstance(owner, str) else "", *args, *kwargs.values(), repeating=repeating
+        )
         made = ImmutableSandboxedEnvironment.call(__self, __context, __obj, *args, **kwargs)
         _spend(made)
         return made
@@ -234,8 +269,14 @@ class MarkedEnvironment(ImmutableSandboxedEnvironment):
             return left + right
         if operator == "**" and not (numbers and abs(right) <= 64):
             raise SecurityError(f"it computes {left!r:.20} ** {right!r:.20}")
-        if operator == "%" and not numbers and not (isinstance(left, str) and re.fullmatch("([^%]|%[%dsr])*", left)):
-            raise SecurityError("it formats text with more than %s, %d and %r, which no chat template needs")
+        if (
+            operator == "%"
+            and not numbers
+            and not (isinstance(left, str) and re.fullmatch("([^%]|%[%dsr])*", left))
+        ):
+            raise SecurityError(
+                "it formats text with more than %s, %d and %r, which no chat template needs"
+            )
         made = super().call_binop(context, operator, left, right)
         _spend(made)
         return made
@@ -255,7 +296,9 @@ class _Writer(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         parts = [self.visit(part) for part in node.nodes]
-        return _filtered(nodes.List(parts, lineno=node.lineno, environment=node.environment), "marked")
+        return _filtered(
+            nodes.List(parts, lineno=node.lineno, environment=node.environment), "marked"
+        )
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
@@ -273,7 +316,9 @@ class _Writer(NodeTransformer):
     visit_Dict = visit_Tuple = visit_List
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
-        constant = isinstance(node.expr, nodes.Const) or any(isinstance(one.expr, nodes.Const) for one in node.ops)
+        constant = isinstance(node.expr, nodes.Const) or any(
+            isinstance(one.expr, nodes.Const) for one in node.ops
+        )
         self.generic_visit(node)
         for one in node.ops:
             if not constant or one.op in ("in", "notin"):
@@ -288,4 +333,6 @@ class _Writer(NodeTransformer):
 
 
 def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno, environment=node.environment)
+    return nodes.Filter(
+        node, name, [], [], None, None, lineno=node.lineno, environment=node.environment
+    )

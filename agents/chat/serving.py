@@ -18,7 +18,10 @@ from .template import CONTENTS, MARK, TODAY, Template, TemplateError
 
 _ASK: Message = {"role": "user", "content": "question"}
 _SYSTEM: Message = {"role": "system", "content": "system"}
-_TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
+_TOOL = {
+    "type": "function",
+    "function": {"name": "f", "description": "d", "parameters": {"type": "object"}},
+}
 _BLANKS = " answer\n"
 _DATE = re.compile(r"""strftime_now\(\s*(?P<quote>["'])(?P<form>[^"']*)(?P=quote)""")
 _SHOWN = 60  # characters of an example
@@ -100,18 +103,25 @@ def served(source: Source) -> ServedTemplate | None:
         return None
     differences = list[str]()
     if source.template is not None and template.source != _own(source):
-        differences.append("the one that the run was given with --chat-template, not the base model's")
+        differences.append(
+            "the one that the run was given with --chat-template, not the base model's"
+        )
     changed = _changes(template)
     if not changed:
         return ServedTemplate(template.source, tuple(differences))
     made = as_trained(template)
     try:
-        written = Template(made, {key: str.__str__(text) for key, text in template.special.items()}, template.name)
+        written = Template(
+            made, {key: str.__str__(text) for key, text in template.special.items()}, template.name
+        )
         left = _changes(written, template)
     except TemplateError as error:
         left = [str(error)]
     if left:
-        differences += [f"not as training saw it, which turngym cannot write for this model: {one}" for one in changed]
+        differences += [
+            f"not as training saw it, which turngym cannot write for this model: {one}"
+            for one in changed
+        ]
         return ServedTemplate(template.source, tuple(differences))
     return ServedTemplate(made, (*differences, *(f"as training saw it: {one}" for one in changed)))
 
@@ -119,17 +129,27 @@ def served(source: Source) -> ServedTemplate | None:
 def as_trained(template: Template) -> str:
     """Return a template that writes turns as they were drawn, and all else as `template` does."""
     source = template.source.removesuffix("\n")
-    parts = ["{#- Written by turngym: turns stay as they were drawn, all else is the base model's template. -#}"]
+    parts = [
+        "{#- Written by turngym: turns stay as they were drawn, all else is the base model's template. -#}"
+    ]
     if forms := dict.fromkeys(found["form"] for found in _DATE.finditer(source)):
-        cases = "".join(f"{{%- if form == {form!r} -%}}{TODAY.strftime(form)}{{%- endif -%}}" for form in forms)
+        cases = "".join(
+            f"{{%- if form == {form!r} -%}}{TODAY.strftime(form)}{{%- endif -%}}" for form in forms
+        )
         parts.append(f"{{%- macro strftime_now(form) -%}}{cases}{{%- endmacro -%}}")
-    parts.append(f"{{%- macro turngym_base(messages, add_generation_prompt, tools) %}}\n{source}{{% endmacro -%}}")
+    parts.append(
+        f"{{%- macro turngym_base(messages, add_generation_prompt, tools) %}}\n{source}{{% endmacro -%}}"
+    )
     writer = _WRITER.strip().replace("@MARK@", MARK).replace("@OPENED@", repr(template.opened))
-    parts.append(writer.replace("@SYSTEM@", "" if template.takes_system else _MERGED_SYSTEM.strip()))
+    parts.append(
+        writer.replace("@SYSTEM@", "" if template.takes_system else _MERGED_SYSTEM.strip())
+    )
     return "\n".join(parts) + "\n"
 
 
-def trained_text(template: Template, talk: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+def trained_text(
+    template: Template, talk: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+) -> str:
     """Return the text that training lays for a conversation that begins with a question and ends with an answer."""
     turns = [place for place, message in enumerate(talk) if message["role"] == "assistant"]
     text = str.__str__(template.render(talk[: turns[0]], tools, generate=True))
@@ -143,16 +163,31 @@ def _changes(template: Template, trained: Template | None = None) -> list[str]:
     """Return in which ways a template writes conversations otherwise than training with `trained`, or itself, does."""
     trained, found = trained or template, dict[str, str]()
     if _DATE.search(template.source) and template is trained:
-        found["date"] = f"where the base's template writes today's date it is always {TODAY:%d %b %Y}"
+        found["date"] = (
+            f"where the base's template writes today's date it is always {TODAY:%d %b %Y}"
+        )
     if not template.takes_system:
-        found["system"] = "a system prompt stands in front of the first question, which the base's template refuses"
+        found["system"] = (
+            "a system prompt stands in front of the first question, which the base's template refuses"
+        )
     for role in ("tool", "user"):
         if trained.refuses(role):
             continue
         for content in (*CONTENTS, _BLANKS):
-            said = content if not trained.opened or content.startswith(trained.opened) else trained.opened + content
+            said = (
+                content
+                if not trained.opened or content.startswith(trained.opened)
+                else trained.opened + content
+            )
             reply: Message = {"role": "assistant", "content": said}
-            talk = [_SYSTEM, _ASK, reply, {"role": role, "content": "result"}, reply, {"role": role, "content": "more"}]
+            talk = [
+                _SYSTEM,
+                _ASK,
+                reply,
+                {"role": role, "content": "result"},
+                reply,
+                {"role": role, "content": "more"},
+            ]
             for tools in ([], [_TOOL]):
                 _compare(template, trained, talk, tools, found)
     return list(found.values())
@@ -173,12 +208,19 @@ def _compare(
     try:
         text = str.__str__(template.render(talk, tools, generate=True))
     except TemplateError as error:
-        found[kind] = f"the base's template cannot write a turn like {said!r:.{_SHOWN}} ({error!s:.{_SHOWN}})"
+        found[kind] = (
+            f"the base's template cannot write a turn like {said!r:.{_SHOWN}} ({error!s:.{_SHOWN}})"
+        )
         return
     if text != wanted:
-        at = next((i for i, (one, other) in enumerate(zip(wanted, text)) if one != other), min(len(wanted), len(text)))
+        at = next(
+            (i for i, (one, other) in enumerate(zip(wanted, text)) if one != other),
+            min(len(wanted), len(text)),
+        )
         drawn, stock = wanted[at : at + _SHOWN], text[at : at + _SHOWN]
-        found[kind] = f"earlier turns keep their {kind} as they were drawn: {drawn!r}, where the base's has {stock!r}"
+        found[kind] = (
+            f"earlier turns keep their {kind} as they were drawn: {drawn!r}, where the base's has {stock!r}"
+        )
 
 
 def _own(source: Source) -> str:

@@ -22,7 +22,9 @@ from .rendering import MarkedEnvironment, MarkedText, begin, limited, template_t
 # The stock chat templates of the usual models, each version by its digest. What a known template writes behind a turn
 # was compared for thoughts, calls and plain words, so that its continuation may be laid even where it would render
 # earlier turns otherwise.
-FAMILIES: Mapping[str, Sequence[str]] = json.loads(Path(__file__).with_name("families.json").read_text("utf-8"))
+FAMILIES: Mapping[str, Sequence[str]] = json.loads(
+    Path(__file__).with_name("families.json").read_text("utf-8")
+)
 LONGEST = 1 << 17  # characters of a template
 MARK = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]
@@ -30,7 +32,12 @@ _SYSTEM: Message = {"role": "system", "content": "system"}
 _REPLY: Message = {"role": "assistant", "content": MARK}
 _CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 CONTENTS = (  # what a policy says: plainly, after a thought (which the template may have opened), in a thought, a call
-    *("answer", "<think>\nthought\n</think>\n\nanswer", "thought\n</think>\n\nanswer", "<think>\nthought"),
+    *(
+        "answer",
+        "<think>\nthought\n</think>\n\nanswer",
+        "thought\n</think>\n\nanswer",
+        "<think>\nthought",
+    ),
     f"<think>\nthought\n</think>\n\n{_CALL}",
 )
 # Wall-clock time would make prompts depend on the day of the run; this is the day that Llama's templates fall back to.
@@ -47,7 +54,9 @@ class Template:
     `family` is the family of models whose template it is, by its hash; empty where it is none of the known ones.
     """
 
-    def __init__(self, source: str, special: Mapping[str, str] | None = None, name: str = "the chat template") -> None:
+    def __init__(
+        self, source: str, special: Mapping[str, str] | None = None, name: str = "the chat template"
+    ) -> None:
         self.name, self.source = name, source
         digest = template_digest(source)
         self.family = next((name for name, known in FAMILIES.items() if digest in known), "")
@@ -58,22 +67,32 @@ class Template:
             where = f"(line {error.lineno}): {error}"
             raise TemplateError(f"{name} has a chat template that is not jinja {where}") from error
         except (ValueError, RecursionError, SyntaxError, OverflowError, MemoryError) as error:
-            raise TemplateError(f"{name} has a chat template that cannot be used: {error}") from None
+            raise TemplateError(
+                f"{name} has a chat template that cannot be used: {error}"
+            ) from None
 
     @classmethod
     def from_folder(cls, folder: Path, file: Path | None = None) -> Self:
         """Read `file`, else the folder's own template. Raises FileNotFoundError where there is none, or ValueError."""
         config_file, jinja_file = folder / "tokenizer_config.json", file or folder / TEMPLATE_FILE
         config = read_json(config_file) if config_file.is_file() else {}
-        source = read_bytes(jinja_file, LONGEST).decode() if jinja_file.is_file() else config.get("chat_template")
+        source = (
+            read_bytes(jinja_file, LONGEST).decode()
+            if jinja_file.is_file()
+            else config.get("chat_template")
+        )
         if isinstance(source, list):
             named = [entry for entry in source if isinstance(entry, dict)]
             source = {entry.get("name"): entry.get("template") for entry in named}.get("default")
         if source and not isinstance(source, str):
-            raise TemplateError(f"{folder} has a chat template that is a {type(source).__name__}; it must be a text")
+            raise TemplateError(
+                f"{folder} has a chat template that is a {type(source).__name__}; it must be a text"
+            )
         if not source:
             fix = "a base model has none; use its instruct version or write a ChatML template"
-            raise FileNotFoundError(f"{folder} has no chat template: put one in chat_template.jinja ({fix})")
+            raise FileNotFoundError(
+                f"{folder} has no chat template: put one in chat_template.jinja ({fix})"
+            )
         return cls(source, special_tokens(config), str(file or folder))
 
     @property
@@ -82,7 +101,11 @@ class Template:
         return {"sha256": template_digest(self.source), "family": self.family}
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, generate: bool = False
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        generate: bool = False,
     ) -> MarkedText:
         """Return the text of a conversation; `generate` opens the assistant's next turn. Raises TemplateError.
 
@@ -103,16 +126,26 @@ class Template:
         return True
 
     def _render(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], generate: bool, roles: Sequence[Any]
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        generate: bool,
+        roles: Sequence[Any],
     ) -> MarkedText:
         begin((messages, tools))
         try:
             marked = [_with_marked_role(message) for message in messages]
-            given = {"tools": list(tools) or None, "add_generation_prompt": generate, **self.special}
+            given = {
+                "tools": list(tools) or None,
+                "add_generation_prompt": generate,
+                **self.special,
+            }
             made = self._template.render(messages=marked, **given)
         except Exception as error:  # a template is a program: anything can go wrong in it
             shown, what = ", ".join(map(str, roles)), " ".join(str(error).split())
-            raise TemplateError(f"{self.name} cannot render the roles {shown:.80}: {what:.300}") from error
+            raise TemplateError(
+                f"{self.name} cannot render the roles {shown:.80}: {what:.300}"
+            ) from error
         return made if isinstance(made, MarkedText) else MarkedText(made)
 
     def turn_end(self) -> MarkedText:
@@ -135,7 +168,9 @@ class Template:
         text = self.render([*_ASK, _REPLY])
         at = text.rfind(MARK)
         if at < 0:
-            raise TemplateError(f"{self.name} does not write an assistant's content: it cannot hold a policy's turns")
+            raise TemplateError(
+                f"{self.name} does not write an assistant's content: it cannot hold a policy's turns"
+            )
         return text, text[at + len(MARK) :]
 
     @cached_property
@@ -150,7 +185,10 @@ class Template:
         forms: tuple[Any, ...] = ({}, "{}")  # some templates take arguments only as a string
         for arguments in forms:
             call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
-            talk: list[Message] = [*_ASK, {"role": "assistant", "content": "", "tool_calls": [call]}]
+            talk: list[Message] = [
+                *_ASK,
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+            ]
             try:
                 answered = [*talk, {"role": "tool", "name": "f", "content": "result"}]
                 return self.render(talk), self.render(answered, generate=True)
@@ -171,7 +209,10 @@ class Template:
             return
         role, pair = "tool", self.answered_call()
         if pair is None:
-            role, pair = "user", (self.render([*_ASK, _REPLY]), self.render([*_ASK, _REPLY, *_ASK], generate=True))
+            role, pair = (
+                "user",
+                (self.render([*_ASK, _REPLY]), self.render([*_ASK, _REPLY, *_ASK], generate=True)),
+            )
         before, after = pair
         if not after.startswith(before):
             change = _change(f"message 3 ({role})", before, after)
@@ -184,7 +225,10 @@ class Template:
         self.turn_end()
 
     def refuses(
-        self, role: str, opening: Sequence[Message] = tuple(_ASK), tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        role: str,
+        opening: Sequence[Message] = tuple(_ASK),
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         """Return why messages of `role` cannot answer an assistant's turns after `opening`; empty where they can.
 
@@ -208,14 +252,20 @@ class Template:
                     after = self.render(talk, tools, generate=True)
                     if not self.family and not after.startswith(before):
                         return _change(f"message {len(talk)} ({role})", before, after)
-                    alike = after.endswith(tail) if self.family else self.turn_end() + after[len(before) :] == tail
+                    alike = (
+                        after.endswith(tail)
+                        if self.family
+                        else self.turn_end() + after[len(before) :] == tail
+                    )
                     if not alike:
                         return "after a later turn it writes them in another way"
         except TemplateError as error:
             return str(error).removeprefix(f"{self.name} ")
         return ""
 
-    def shows(self, tools: Sequence[Mapping[str, Any]], opening: Sequence[Message] = (_SYSTEM, *_ASK)) -> bool:
+    def shows(
+        self, tools: Sequence[Mapping[str, Any]], opening: Sequence[Message] = (_SYSTEM, *_ASK)
+    ) -> bool:
         text = self.render(opening, tools)
         return all(tool["function"]["name"] in text for tool in tools)
 
@@ -247,11 +297,18 @@ def _compiled(source: str) -> jinja2.Template:
 def _with_marked_role(message: Message) -> Message:
     """Count the role as the template's word: templates write tokens with it, and it comes from code, not from text."""
     role = message.get("role")
-    return {**message, "role": template_text(role)} if isinstance(role, str) and role.isidentifier() else message
+    return (
+        {**message, "role": template_text(role)}
+        if isinstance(role, str) and role.isidentifier()
+        else message
+    )
 
 
 def _change(what: str, before: str, after: str) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
+        min(len(before), len(after)),
+    )
     was, now = (str.__str__(text)[at : at + 40] for text in (before, after))
     return f"adding {what} turns {was!r} into {now!r}"
 
@@ -263,11 +320,22 @@ def _today(form: str) -> str:
 
 
 def _tojson(
-    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: Any = None,
+    separators: Any = None,
+    sort_keys: bool = False,
 ) -> str:
-    if not (indent is None or (isinstance(indent, int) and indent <= 16)) or len(repr(separators)) > 80:
-        raise jinja2.TemplateError(f"tojson is given indent={indent!r:.40}, {separators!r:.80}; write tojson(indent=4)")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    if (
+        not (indent is None or (isinstance(indent, int) and indent <= 16))
+        or len(repr(separators)) > 80
+    ):
+        raise jinja2.TemplateError(
+            f"tojson is given indent={indent!r:.40}, {separators!r:.80}; write tojson(indent=4)"
+        )
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _raise(message: str) -> None:

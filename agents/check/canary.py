@@ -50,7 +50,9 @@ class Detector:
     def __init__(self, canary: str) -> None:
         self.canary, self.seen = canary, dict[str, str]()
         data = canary.encode()
-        hashes = (hashlib.new(name, data).hexdigest() for name in ("md5", "sha1", "sha256", "sha512"))
+        hashes = (
+            hashlib.new(name, data).hexdigest() for name in ("md5", "sha1", "sha256", "sha512")
+        )
         # Behind so many other bytes; what the bytes beside it change is cut off.
         in_base64 = (base64.b64encode(bytes(shift) + data)[4:-4].decode() for shift in range(3))
         self.spellings = (canary, canary[::-1], data.hex(), f"{int(canary):x}", *hashes, *in_base64)
@@ -62,7 +64,9 @@ class Detector:
             found = next((one for one in self.spellings if one in text), None)
             if found or self.canary in re.sub(r"[\s,_]", "", text):
                 start = max(text.find(found or self.canary) - 60, 0)
-                self.seen.setdefault(where, text[start : start + 140].replace(found or self.canary, "GOLD"))
+                self.seen.setdefault(
+                    where, text[start : start + 140].replace(found or self.canary, "GOLD")
+                )
 
 
 class _Overheard:
@@ -107,15 +111,23 @@ def _check_ids(subject: Subject) -> None:
     """Look whether the ids of tasks hold the words by which the golds of seeds differ, which `plant` may not know."""
     golds: list[set[str]] = []
     ids: list[str] = []
-    with subject.bare() as env, suppress(Exception):  # whether there is a gold is the business of another clause
+    with (
+        subject.bare() as env,
+        suppress(Exception),
+    ):  # whether there is a gold is the business of another clause
         for seed in range(subject.seed, subject.seed + IDS):
             observation, info = env.reset(seed=seed)
             ids.append(str(info["task_id"]))
             golds.append({*_WORD.findall(env.gold()[-1])} - {*_WORD.findall(observation)})
     common: set[str] = set.intersection(*golds) if golds else set()
-    told = (common < gold <= common | {*_WORD.findall(name)} for gold, name in zip(golds, ids, strict=False))
+    told = (
+        common < gold <= common | {*_WORD.findall(name)}
+        for gold, name in zip(golds, ids, strict=False)
+    )
     if len(golds) == IDS and all(told):
-        raise Broken(f"info['task_id'] tells the gold, as {ids[0]!r} does; name the task by its index, or not at all")
+        raise Broken(
+            f"info['task_id'] tells the gold, as {ids[0]!r} does; name the task by its index, or not at all"
+        )
 
 
 def hunt(subject: Subject) -> bool:
@@ -129,15 +141,26 @@ def hunt(subject: Subject) -> bool:
         env.reset(seed=subject.seed)
         gold = env.gold()
         if canary not in "".join(gold):
-            raise Broken(f"{type(env).__name__}.plant returns True, but gold() is {gold!r} and holds no canary")
+            raise Broken(
+                f"{type(env).__name__}.plant returns True, but gold() is {gold!r} and holds no canary"
+            )
         if isinstance(env, QuestionEnv):
-            env.toolbox.tools = {name: cast(Tool, _Overheard(tool, watch)) for name, tool in env.toolbox.tools.items()}
+            env.toolbox.tools = {
+                name: cast(Tool, _Overheard(tool, watch))
+                for name, tool in env.toolbox.tools.items()
+            }
         known = expert(plain, subject.seed)
         odd = list(odd_actions(plain, known[-1:]))
-        tried = (*known, *example_calls(plain), *(odd[int(i)] for i in rng.integers(len(odd), size=ODD)))
+        tried = (
+            *known,
+            *example_calls(plain),
+            *(odd[int(i)] for i in rng.integers(len(odd), size=ODD)),
+        )
         _episode(env, watch, subject.seed, tried)
         _mistakes(env, watch)
-        if isinstance(plain, QuestionEnv) and isinstance(plain.toolbox.tools.get("python"), PythonTool):
+        if isinstance(plain, QuestionEnv) and isinstance(
+            plain.toolbox.tools.get("python"), PythonTool
+        ):
             env.reset()  # the agent searches its own process, in a call as `plain` writes it
             half = DIGITS // 2
             code = Path(search.__file__).read_text("utf-8")
@@ -151,15 +174,27 @@ def hunt(subject: Subject) -> bool:
                 watch.seen[f"the tool's own process ({said[1]})"] = "GOLD"
     if watch.seen:
         where, text = next(iter(watch.seen.items()))
-        raise Broken(f"seed {subject.seed}: the gold is seen in {', '.join(watch.seen)}; {where} is {text!r}")
+        raise Broken(
+            f"seed {subject.seed}: the gold is seen in {', '.join(watch.seen)}; {where} is {text!r}"
+        )
     return True
 
 
 def _episode(env: TextEnv, watch: Detector, seed: int, actions: Sequence[str]) -> None:
     """Take `actions`, none of which knows the gold, in the episode of a seed; begin it again where it ends."""
     watch.look("what reset gives", env.reset(seed=seed))
-    watch.look("the tools' schemas", env.tool_schemas(), env.toolbox.schemas if isinstance(env, QuestionEnv) else "")
-    watch.look("the metadata, the spec or a space", env.metadata, env.spec, env.observation_space, env.action_space)
+    watch.look(
+        "the tools' schemas",
+        env.tool_schemas(),
+        env.toolbox.schemas if isinstance(env, QuestionEnv) else "",
+    )
+    watch.look(
+        "the metadata, the spec or a space",
+        env.metadata,
+        env.spec,
+        env.observation_space,
+        env.action_space,
+    )
     _watched(watch, "the rendering", env.render)
     for action in actions:
         if not env.live:
@@ -167,7 +202,11 @@ def _episode(env: TextEnv, watch: Detector, seed: int, actions: Sequence[str]) -
         _watched(watch, "what step gives", lambda: env.step(action))  # noqa: B023 (called at once)
     watch.look("the snapshot", env.snapshot())
     watch.look("the repr", repr(env), str(env))
-    _watched(watch, "the journal", lambda: to_json(play(env, Script(actions), seed % task_count(env), seed)))
+    _watched(
+        watch,
+        "the journal",
+        lambda: to_json(play(env, Script(actions), seed % task_count(env), seed)),
+    )
     env.reset(seed=seed)
 
     def forked() -> list[Any]:
@@ -188,7 +227,9 @@ def _watched(watch: Detector, what: str, work: Callable[[], Any]) -> None:
 
 def _mistakes(env: TextEnv, watch: Detector) -> None:
     env.reset()
-    _watched(watch, "a restored snapshot", lambda: env.restore({**env.snapshot(), "digest": "another"}))
+    _watched(
+        watch, "a restored snapshot", lambda: env.restore({**env.snapshot(), "digest": "another"})
+    )
     _watched(watch, "a step with None", lambda: env.step(cast(str, None)))
     for options in ({"task": -1}, {"task": 10**DIGITS}, {"no such option": 0}):
         _watched(watch, f"a reset with {options}", lambda: env.reset(options=options))  # noqa: B023 (called at once)
@@ -202,7 +243,11 @@ def _everything_said(watch: Detector) -> Iterator[None]:
     root.setLevel(logging.NOTSET + 1)
     logging.disable(logging.NOTSET)
     try:
-        with warnings.catch_warnings(record=True) as caught, redirect_stdout(printed), redirect_stderr(printed):
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            redirect_stdout(printed),
+            redirect_stderr(printed),
+        ):
             warnings.simplefilter("always")
             yield
     finally:

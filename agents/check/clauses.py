@@ -59,7 +59,9 @@ def check_gymnasium(subject: Subject) -> str:
     scenario, level = subject.scenarios[0], gymnasium.logger.min_level
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warnings.simplefilter("ignore", ResourceWarning)  # these come whenever the collector runs, and from anyone
+        warnings.simplefilter(
+            "ignore", ResourceWarning
+        )  # these come whenever the collector runs, and from anyone
         gymnasium.logger.min_level = gymnasium.logger.WARN
         try:
             with subject.wrapped() as env:
@@ -79,10 +81,16 @@ def check_gold(subject: Subject) -> str:
             env.reset(seed=seed)
             gold = list(env.gold())
             if gold != list(env.gold()):
-                raise Broken(f"seed {seed}: gold() called again is not {gold!r}; it must leave the episode as it is")
+                raise Broken(
+                    f"seed {seed}: gold() called again is not {gold!r}; it must leave the episode as it is"
+                )
             _earn(env, f"seed {seed}: the gold {gold!r}", iter(gold))
             env.reset(seed=seed)
-            _earn(env, f"seed {seed}: the first of gold() at every turn", (env.gold()[0] for _ in iter(int, 1)))
+            _earn(
+                env,
+                f"seed {seed}: the first of gold() at every turn",
+                (env.gold()[0] for _ in iter(int, 1)),
+            )
     return f"{GOLDS} tasks"
 
 
@@ -91,12 +99,16 @@ def _earn(env: TextEnv, what: str, actions: Iterator[str]) -> None:
     while env.live:
         action = next(actions, None)
         if action is None:
-            raise Broken(f"{what} does not end the episode; gold() must hold an action for every turn left")
+            raise Broken(
+                f"{what} does not end the episode; gold() must hold an action for every turn left"
+            )
         _, reward, _, _, info = env.step(action)
         total += reward
     if not abs(total - 1) < 1e-9:
         failure = f" ({info['error']})" if "error" in info else ""
-        raise Broken(f"{what} earns {total} and ends with {info.get('stop')!r}{failure}; it must earn 1")
+        raise Broken(
+            f"{what} earns {total} and ends with {info.get('stop')!r}{failure}; it must earn 1"
+        )
 
 
 def check_seeds(subject: Subject) -> str:
@@ -112,7 +124,9 @@ def check_seeds(subject: Subject) -> str:
             same(first, _and_next(used, scenario), f"{what} when it is played again ({advice})")
         seen = 1
         for place in (2, 0, 1):  # what is hidden shows in answers to an expert
-            tried = [Scenario(subject.seed + i, subject.scenarios[place].actions) for i in range(SEEDS)]
+            tried = [
+                Scenario(subject.seed + i, subject.scenarios[place].actions) for i in range(SEEDS)
+            ]
             seen = max(seen, len({tuple(episode(used, scenario)) for scenario in tried}))
             if seen > 1:
                 break
@@ -132,7 +146,11 @@ def check_process(subject: Subject) -> str:
     spec = spec_of(subject.env_id)
     if not isinstance(spec.entry_point, str):
         return f"not checked: {subject.env_id} is registered with an object; register it by name, as 'module:factory'"
-    request: dict[str, Any] = {"id": subject.env_id, "entry_point": spec.entry_point, "kwargs": spec.kwargs}
+    request: dict[str, Any] = {
+        "id": subject.env_id,
+        "entry_point": spec.entry_point,
+        "kwargs": spec.kwargs,
+    }
     played = [(scenario.seed, scenario.actions) for scenario in subject.scenarios]
     request |= {"options": dict(subject.options), "scenarios": played}
     try:
@@ -163,9 +181,14 @@ def main() -> None:
     request, output = json.load(sys.stdin), sys.stdout
     sys.stdout = sys.stderr  # whatever an environment prints is no answer
     if request["id"] not in gymnasium.registry:
-        gymnasium.register(request["id"], entry_point=request["entry_point"], kwargs=request["kwargs"])
+        gymnasium.register(
+            request["id"], entry_point=request["entry_point"], kwargs=request["kwargs"]
+        )
     subject = Subject(request["id"], request["options"])
-    json.dump([subject.episode(Scenario(seed, tuple(actions))) for seed, actions in request["scenarios"]], output)
+    json.dump(
+        [subject.episode(Scenario(seed, tuple(actions))) for seed, actions in request["scenarios"]],
+        output,
+    )
 
 
 def check_generators(subject: Subject) -> str:
@@ -185,7 +208,9 @@ def check_generators(subject: Subject) -> str:
         random.setstate(generators[0])
         np.random.set_state(generators[1])
     if moved:
-        raise Broken(f"episodes draw from the generator of the module {' and '.join(moved)}; use self.np_random")
+        raise Broken(
+            f"episodes draw from the generator of the module {' and '.join(moved)}; use self.np_random"
+        )
     return ""
 
 
@@ -196,7 +221,10 @@ def check_threads(subject: Subject) -> str:
         envs = [stack.enter_context(subject.bare()) for _ in scenarios]
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in scenarios]
         actors = list(zip(envs, pools, scenarios, strict=True))
-        found = [[moment(*pool.submit(env.reset, seed=scenario.seed).result())] for env, pool, scenario in actors]
+        found = [
+            [moment(*pool.submit(env.reset, seed=scenario.seed).result())]
+            for env, pool, scenario in actors
+        ]
         for turn in range(max(len(scenario.actions) for scenario in scenarios)):
             for (env, pool, scenario), seen in zip(actors, found, strict=True):
                 if turn < len(scenario.actions) and env.live:
@@ -214,8 +242,24 @@ def _clause(promise: Callable[[Subject], str]) -> Clause:
 
 
 PROMISES = (
-    *(check_gymnasium, check_gold, check_seeds, check_tasks, check_process, check_generators, check_threads),
-    *(check_fork, check_snapshot, check_journal, check_vector, check_steps, check_any_text, check_canary),
+    *(
+        check_gymnasium,
+        check_gold,
+        check_seeds,
+        check_tasks,
+        check_process,
+        check_generators,
+        check_threads,
+    ),
+    *(
+        check_fork,
+        check_snapshot,
+        check_journal,
+        check_vector,
+        check_steps,
+        check_any_text,
+        check_canary,
+    ),
 )
 CLAUSES = tuple(_clause(promise) for promise in PROMISES)
 
@@ -241,5 +285,7 @@ def run(clause: Clause, subject: Subject) -> Result:
     except (Broken, AssertionError) as problem:
         return Result(clause.name, clause.about, False, str(problem))
     except Exception as error:
-        return Result(clause.name, clause.about, False, f"it raises {type(error).__name__}: {error}")
+        return Result(
+            clause.name, clause.about, False, f"it raises {type(error).__name__}: {error}"
+        )
     return Result(clause.name, clause.about, True, note=note)

@@ -50,9 +50,16 @@ def _fork_everywhere(env: E, scenario: Scenario, copy: Callable[[E], E]) -> int:
             twin, astray, last = (copy(env) for _ in range(3))
             late.append((turn, last))
             stack.callback(last.close)
-            _closing(astray, (action, *scenario.actions[:turn:-1]))  # twice what comes next, or what comes last
+            _closing(
+                astray, (action, *scenario.actions[:turn:-1])
+            )  # twice what comes next, or what comes last
             seen = _closing(twin, scenario.actions[turn:])
-            same(rest[turn:], seen, f"{where} {turn + 1}, a twin goes another way (do twins share state?)", turn + 1)
+            same(
+                rest[turn:],
+                seen,
+                f"{where} {turn + 1}, a twin goes another way (do twins share state?)",
+                turn + 1,
+            )
             what = f"{where} {turn + 1}, what a twin does changes the original"
             same([rest[turn]], [moment(*env.step(action))], what, turn + 1)
         what = f"seed {scenario.seed}: the reset after an episode with forks is another"
@@ -60,7 +67,11 @@ def _fork_everywhere(env: E, scenario: Scenario, copy: Callable[[E], E]) -> int:
         for turn, last in late:
             what = f"{where} {turn + 1}, what the original does changes a twin"
             same(rest[turn:], play(last, scenario.actions[turn:]), what, turn + 1)
-            same([straight[-1]], [moment(*last.reset())], f"{where} {turn + 1}, the next reset of a twin is another")
+            same(
+                [straight[-1]],
+                [moment(*last.reset())],
+                f"{where} {turn + 1}, the next reset of a twin is another",
+            )
     return 3 * len(rest)
 
 
@@ -83,9 +94,16 @@ def check_snapshot(subject: Subject) -> str:
                 with subject.bare() as fresh:
                     fresh.restore(json.loads(text))
                     if as_json(f"{where}: it", fresh.snapshot()) != text:
-                        raise Broken(f"{where}: once restored, the snapshot is {fresh.snapshot()!r} and not {text}")
+                        raise Broken(
+                            f"{where}: once restored, the snapshot is {fresh.snapshot()!r} and not {text}"
+                        )
                     left = scenario.actions[turn:] if turn < len(straight) else ()
-                    same(straight[turn:], play(fresh, left), f"{where}, restored in a fresh environment", turn + 1)
+                    same(
+                        straight[turn:],
+                        play(fresh, left),
+                        f"{where}, restored in a fresh environment",
+                        turn + 1,
+                    )
                 if turn < len(straight):
                     env.step(scenario.actions[turn])
     return f"{snapshots} snapshots"
@@ -97,7 +115,11 @@ def check_journal(subject: Subject) -> str:
         trees = []
         for scenario in subject.scenarios:
             task = scenario.seed % task_count(env)
-            known = expert(env, scenario.seed, task) if scenario in subject.scenarios[:2] else scenario.actions
+            known = (
+                expert(env, scenario.seed, task)
+                if scenario in subject.scenarios[:2]
+                else scenario.actions
+            )
             trees.append(play_task(env, Script(known), task, scenario.seed))
     with tempfile.TemporaryDirectory(prefix="turngym-check-") as folder:
         path = Path(folder) / "trees.jsonl"
@@ -116,8 +138,12 @@ def check_vector(subject: Subject) -> str:
     rounds = max(len(scenario.actions) for scenario in scenarios) + 2
     singles = [_single(subject, scenario, rounds) for scenario in scenarios]
     for mode in MODES:
-        for scenario, single, seen in zip(scenarios, singles, _vector(subject, scenarios, rounds, mode), strict=True):
-            same(single, seen, f"seed {scenario.seed} is another episode in a vector in {mode} mode")
+        for scenario, single, seen in zip(
+            scenarios, singles, _vector(subject, scenarios, rounds, mode), strict=True
+        ):
+            same(
+                single, seen, f"seed {scenario.seed} is another episode in a vector in {mode} mode"
+            )
     return f"{rounds} rounds of 2 environments in {len(MODES)} modes"
 
 
@@ -129,8 +155,12 @@ def _single(subject: Subject, scenario: Scenario, rounds: int) -> list[str]:
         return [opening, *(_moment(*env.step(action)) for action in _actions(scenario, rounds))]
 
 
-def _vector(subject: Subject, scenarios: Sequence[Scenario], rounds: int, mode: str) -> list[list[str]]:
-    envs = gymnasium.make_vec(spec_of(subject.env_id), len(scenarios), vectorization_mode=mode, **subject.options)
+def _vector(
+    subject: Subject, scenarios: Sequence[Scenario], rounds: int, mode: str
+) -> list[list[str]]:
+    envs = gymnasium.make_vec(
+        spec_of(subject.env_id), len(scenarios), vectorization_mode=mode, **subject.options
+    )
     whole = False
     try:
         opening, info = _ask(envs, "reset", seed=[scenario.seed for scenario in scenarios])

@@ -22,7 +22,15 @@ from ...tools import PythonTool, ToolCall
 LONGEST = 32  # turns of an expert's episode that are played: what is done at every turn is done this often at most
 # Every call of a session that keeps its variables prints another number.
 COUNTER = "n = globals().get('n', 0) + 1\nprint(n)"
-_EXAMPLES = {"string": "1", "integer": 1, "number": 1.5, "boolean": True, "null": None, "array": [], "object": {}}
+_EXAMPLES = {
+    "string": "1",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "null": None,
+    "array": [],
+    "object": {},
+}
 
 
 class Broken(Exception):
@@ -87,12 +95,16 @@ def episode(env: gymnasium.Env[str, str], scenario: Scenario) -> list[str]:
 
 def same(expected: Sequence[str], found: Sequence[str], what: str, turn: int = 0) -> None:
     """Raise `Broken` with `what` and the first moment in which two episodes, seen from `turn` on, are not the same."""
-    for number, (one, other) in enumerate(zip_longest(expected, found, fillvalue="nothing, as it has ended"), turn):
+    for number, (one, other) in enumerate(
+        zip_longest(expected, found, fillvalue="nothing, as it has ended"), turn
+    ):
         if one != other:
             alike = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
             start = max(alike - 40, 0)
             where = f"turn {number}" if number else "reset"
-            raise Broken(f"{what}: at {where} it gave {_cut(other, start)} and not {_cut(one, start)}")
+            raise Broken(
+                f"{what}: at {where} it gave {_cut(other, start)} and not {_cut(one, start)}"
+            )
 
 
 def as_json(what: str, value: Any) -> str:
@@ -100,9 +112,13 @@ def as_json(what: str, value: Any) -> str:
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise Broken(f"{what} is no JSON data ({error}), so no journal can hold it: {value!r:.200}") from None
+        raise Broken(
+            f"{what} is no JSON data ({error}), so no journal can hold it: {value!r:.200}"
+        ) from None
     if json.loads(text) != value:
-        raise Broken(f"{what} comes back from JSON as {text:.200}; use str keys, lists, numbers and strings")
+        raise Broken(
+            f"{what} comes back from JSON as {text:.200}; use str keys, lists, numbers and strings"
+        )
     return text
 
 
@@ -135,7 +151,9 @@ def example_calls(env: TextEnv, text: str | None = None) -> Iterator[str]:
         arguments = _example({"type": "object", **tool.schema["function"]["parameters"]}, text)
         if isinstance(tool, PythonTool) and text is None:
             arguments = {"code": COUNTER}
-        with suppress(ValueError):  # where the format has no words for this call, no agent can make it
+        with suppress(
+            ValueError
+        ):  # where the format has no words for this call, no agent can make it
             yield env.format.render(ToolCall(tool.name, arguments))
 
 
@@ -147,7 +165,9 @@ def _example(field: Mapping[str, Any], text: str | None) -> Any:
     if field.get("type") == "string" and text is not None:
         return text
     if field.get("type") == "object":
-        return {name: _example(field["properties"][name], text) for name in field.get("required", ())}
+        return {
+            name: _example(field["properties"][name], text) for name in field.get("required", ())
+        }
     return _EXAMPLES[field.get("type", "string")]
 
 

@@ -32,7 +32,10 @@ def _holds(data: bytes, head: bytes, tail: bytes) -> bool:
 
 def _places(since: float) -> Iterator[tuple[str, bytes]]:
     yield "environment", repr(os.environ).encode("utf-8", "replace") + _read("/proc/self/environ")
-    yield "arguments", repr((sys.argv, sys.orig_argv)).encode("utf-8", "replace") + _read("/proc/self/cmdline")
+    yield (
+        "arguments",
+        repr((sys.argv, sys.orig_argv)).encode("utf-8", "replace") + _read("/proc/self/cmdline"),
+    )
     yield from (("working folder", data) for data in _files(Path.cwd(), 0.0))
     for folder in {tempfile.gettempdir(), str(Path.cwd().parent), *_SHARED}:
         yield from (("temporary files", data) for data in _files(Path(folder), since))

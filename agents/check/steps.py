@@ -16,8 +16,19 @@ from .episodes import Broken, Subject, as_json, example_calls, expert, moment, s
 
 ODD = (
     *("", " \n\t", "\0", "a\0b", "\ud800", "\udcff tail"),
-    *("x" * 100_000, "\n" * 10_000, "é🍎" * 5_000, "{" * 5_000, "[" * 5_000 + "]" * 5_000, "<" * 5_000),
-    *("<|im_end|>\n<|im_start|>assistant\n", "<|endoftext|></s><s>[INST]<｜User｜>", "</tool_call></python></think>"),
+    *(
+        "x" * 100_000,
+        "\n" * 10_000,
+        "é🍎" * 5_000,
+        "{" * 5_000,
+        "[" * 5_000 + "]" * 5_000,
+        "<" * 5_000,
+    ),
+    *(
+        "<|im_end|>\n<|im_start|>assistant\n",
+        "<|endoftext|></s><s>[INST]<｜User｜>",
+        "</tool_call></python></think>",
+    ),
     *("<tool_call>" * 500, "<think>" * 500, "\\boxed{" * 500),
     *("\"}'}]`\\", "\x1b[2J\x07\u202e\u2028\ufeff", "__import__('os')", "9" * 5_000, "nan"),
 )
@@ -37,7 +48,9 @@ def check_steps(subject: Subject) -> str:
             _check_observation(env, where, observation)
             _check_info(where, info)
             if not isinstance(info.get("task_id"), str) or not isinstance(info.get("tools"), list):
-                raise Broken(f"{where}: info must hold a str `task_id` and a list `tools`; it is {info!r:.200}")
+                raise Broken(
+                    f"{where}: info must hold a str `task_id` and a list `tools`; it is {info!r:.200}"
+                )
             seen.append(_spoiled(observation, info))
             for turn, action in enumerate(scenario.actions, 1):
                 answer = env.step(action)
@@ -68,10 +81,17 @@ def check_any_text(subject: Subject) -> str:
             try:
                 observation, *_, info = env.step(action)
             except Exception as error:
-                raise Broken(f"{where} raises {type(error).__name__}: {error}; answer with an observation") from error
+                raise Broken(
+                    f"{where} raises {type(error).__name__}: {error}; answer with an observation"
+                ) from error
             _check_observation(env, where, observation)
-            if "outcome" in info and Outcome(info["outcome"]) in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR):
-                raise Broken(f"{where} ends in {info['stop']} ({info.get('error')}); answer every text of an agent")
+            if "outcome" in info and Outcome(info["outcome"]) in (
+                Outcome.TOOL_ERROR,
+                Outcome.INFRA_ERROR,
+            ):
+                raise Broken(
+                    f"{where} ends in {info['stop']} ({info.get('error')}); answer every text of an agent"
+                )
     return f"{tried} actions"
 
 
@@ -109,26 +129,42 @@ def _check_step(env: TextEnv, where: str, turn: int, answer: tuple[Any, ...]) ->
     _check_observation(env, where, observation)
     _check_info(where, info)
     if info.get("turn") != turn:
-        raise Broken(f"{where}: info['turn'] is {info.get('turn')!r}; leave `turn` to the base class")
+        raise Broken(
+            f"{where}: info['turn'] is {info.get('turn')!r}; leave `turn` to the base class"
+        )
     if type(info.get("valid", True)) is not bool:
-        raise Broken(f"{where}: the reply's `valid` is {info['valid']!r}; it must be True, False or None")
+        raise Broken(
+            f"{where}: the reply's `valid` is {info['valid']!r}; it must be True, False or None"
+        )
     over = [name for name in ("stop", "outcome") if name in info]
     if len(over) != 2 * (terminated or truncated) or env.live == (terminated or truncated):
-        raise Broken(f"{where}: terminated is {terminated}, truncated {truncated}, and info holds {over or 'no stop'}")
+        raise Broken(
+            f"{where}: terminated is {terminated}, truncated {truncated}, and info holds {over or 'no stop'}"
+        )
     outcome = outcome_of(StopReason(info["stop"])) if over else None
     flags = (outcome is Outcome.DONE, outcome not in (None, Outcome.DONE))
     if over and (info["outcome"] != str(outcome) or (terminated, truncated) != flags):
-        raise Broken(f"{where}: stop {info['stop']!r} does not go with {info['outcome']!r}, terminated {terminated}")
+        raise Broken(
+            f"{where}: stop {info['stop']!r} does not go with {info['outcome']!r}, terminated {terminated}"
+        )
     failed = outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
     if not failed and not math.isfinite(reward):
-        raise Broken(f"{where}: the reward is {reward}; only a failure of a tool or the environment has none")
+        raise Broken(
+            f"{where}: the reward is {reward}; only a failure of a tool or the environment has none"
+        )
     if failed and not math.isnan(reward):
-        raise Broken(f"{where}: the reward is {reward} with stop {info['stop']!r}; a failure has no reward")
+        raise Broken(
+            f"{where}: the reward is {reward} with stop {info['stop']!r}; a failure has no reward"
+        )
 
 
 def _check_observation(env: TextEnv, where: str, observation: Any) -> None:
     if not env.observation_space.contains(observation):
-        shown = f"{len(observation)} characters" if isinstance(observation, str) else f"a {type(observation).__name__}"
+        shown = (
+            f"{len(observation)} characters"
+            if isinstance(observation, str)
+            else f"a {type(observation).__name__}"
+        )
         what = f"{where}: the observation ({shown}, {observation!r:.80}) is not in {env.observation_space}"
         raise Broken(f"{what}; shorten it or give the environment a larger space")
 
@@ -139,7 +175,9 @@ def _check_info(where: str, info: Mapping[str, Any]) -> None:
     for message in messages if isinstance(messages, list) and messages else [None]:
         said = message if isinstance(message, dict) else {}
         if said.get("role") not in _SPEAKERS or not isinstance(said.get("content"), str):
-            raise Broken(f"{where}: info['messages'] must be messages of role and content; it is {messages!r:.200}")
+            raise Broken(
+                f"{where}: info['messages'] must be messages of role and content; it is {messages!r:.200}"
+            )
 
 
 def check_tasks(subject: Subject) -> str:
@@ -150,14 +188,19 @@ def check_tasks(subject: Subject) -> str:
             return "there are no tasks: episodes begin by seed, and each split has seeds of its own"
         ids = set()
         for task in _some(count):
-            one, other = (str(_begin(env, task, seed)[1]["task_id"]) for seed in (subject.seed, subject.seed + 1))
+            one, other = (
+                str(_begin(env, task, seed)[1]["task_id"])
+                for seed in (subject.seed, subject.seed + 1)
+            )
             ids.add(one)
             if one != other:
                 what = f"task {task} has the id {one!r} with seed {subject.seed} and {other!r} with the next"
                 fix = "begin the task options['task'] where it is given, and draw one from rng where it is not"
                 raise Broken(f"{what}; in on_reset, {fix}")
         if count > 1 and len(ids) == len(set(_seen(env, subject, count))) == 1:
-            raise Broken(f"all {count} tasks are one and the same episode; in on_reset, begin the task options['task']")
+            raise Broken(
+                f"all {count} tasks are one and the same episode; in on_reset, begin the task options['task']"
+            )
     return f"{count} tasks; {_check_splits(subject)}"
 
 
@@ -181,7 +224,9 @@ def _check_splits(subject: Subject) -> str:
         return f"the option `split` is accepted and ignored, so a validation is on the training tasks; {fix}"
     for other, split in combinations(SPLITS, 2):
         if seen[split] == seen[other] and len(set(seen[split])) > 1:
-            raise Broken(f"split={split!r} has the tasks of split={other!r}; choose `tasks` by the option `split`")
+            raise Broken(
+                f"split={split!r} has the tasks of split={other!r}; choose `tasks` by the option `split`"
+            )
     return "three splits"
 
 
@@ -212,4 +257,6 @@ def _begin(env: TextEnv, task: int, seed: int) -> tuple[str, dict[str, Any]]:
     try:
         return begin(env, task, seed)
     except Exception as error:
-        raise Broken(f"reset(options={{'task': {task}}}) raises {type(error).__name__}: {error}") from error
+        raise Broken(
+            f"reset(options={{'task': {task}}}) raises {type(error).__name__}: {error}"
+        ) from error

@@ -19,4 +19,13 @@ from .client import Endpoint, Usage
 from .gate import EndpointRefused, Gate
 from .player import EndpointPlayer, spell
 
-__all__ = ["Answer", "Call", "Endpoint", "EndpointPlayer", "EndpointRefused", "Gate", "Usage", "spell"]
+__all__ = [
+    "Answer",
+    "Call",
+    "Endpoint",
+    "EndpointPlayer",
+    "EndpointRefused",
+    "Gate",
+    "Usage",
+    "spell",
+]

@@ -12,17 +12,13 @@ _UNKNOWN_MODEL = (
 )
 _MODERATED = r"(?i)moderation|flagged|content[ _-]?(policy|filter)|safety|country|region|territory"
 _TOOLS = r"(?i)\btools?\b|tool[ _-]?(choice|call|use)|function[ _-]?call|\bfunctions\b"
-_NO_TOOLS = (
-    r"(?i)(support|require|enable|allow)\w*[^.;]{0,30}(\btools?\b|tool[ _-](choice|call|use)|function[ _-]?call)"
-)
+_NO_TOOLS = r"(?i)(support|require|enable|allow)\w*[^.;]{0,30}(\btools?\b|tool[ _-](choice|call|use)|function[ _-]?call)"
 _TOOLS_ADVICE = (
     "; if it takes no tools, start it with them (vLLM: --enable-auto-tool-choice --tool-call-parser NAME), "
     "or add --tool-calls text"
 )
 _SYSTEM = r"(?i)\bsystem\b[^.;]{0,20}(role|prompt|message|instruction)|role[^.;]{0,20}\bsystem\b|developer instruction"
-_OTHER_NAME = (
-    r"(?i)(?:use|try|replaced by|renamed to|in favou?r of|did you mean)[\s:]+(?:the )?['\"`]?([a-z]+_[a-z_]+)\b"
-)
+_OTHER_NAME = r"(?i)(?:use|try|replaced by|renamed to|in favou?r of|did you mean)[\s:]+(?:the )?['\"`]?([a-z]+_[a-z_]+)\b"
 _RANGE = (
     r"(?i)\bmust\b|between|range|at (most|least)|less than|greater than|too (large|small|high|low|big)|exceed"
     r"|invalid value"
@@ -64,7 +60,11 @@ def advice(error: ServerError, request: dict[str, Any], key_variable: str, has_k
 def _of_field(error: ServerError, request: dict[str, Any]) -> str:
     """Return what to do about a field of the request, by the name that the server gives."""
     words = error.words
-    if error.refuses_thoughts and re.search(THOUGHTS, f"{words} {error.param}", re.I) and _holds_thoughts(request):
+    if (
+        error.refuses_thoughts
+        and re.search(THOUGHTS, f"{words} {error.param}", re.I)
+        and _holds_thoughts(request)
+    ):
         return "; add --return-reasoning never, which sends no thoughts back"
     if error.wants_thoughts:
         return "; it wants thoughts back: add --return-reasoning always, or --tool-calls text"
@@ -74,7 +74,9 @@ def _of_field(error: ServerError, request: dict[str, Any]) -> str:
         return f"; add --request {name}=none {other[1]}={request[name]}"
     if name == "max_tokens" and re.search(_RANGE, words):
         return f"; take a smaller --max-tokens, which is {request[name]}"
-    if "tools" in request and (name == "tools" or (not name and re.search(_TOOLS, f"{words} {error.param}"))):
+    if "tools" in request and (
+        name == "tools" or (not name and re.search(_TOOLS, f"{words} {error.param}"))
+    ):
         return _TOOLS_ADVICE
     if name:
         change = f"change it with --request {name}=VALUE, or " if re.search(_RANGE, words) else ""
@@ -90,7 +92,11 @@ def _named(error: ServerError, request: dict[str, Any]) -> str:
     fields = [name for name in request if name not in _KEPT]
     if error.param.partition("[")[0].partition(".")[0] in fields:
         return error.param.partition("[")[0].partition(".")[0]
-    found = [(place.start(), name) for name in fields if (place := re.search(rf"\b{re.escape(name)}\b", error.words))]
+    found = [
+        (place.start(), name)
+        for name in fields
+        if (place := re.search(rf"\b{re.escape(name)}\b", error.words))
+    ]
     return min(found)[1] if found else ""
 
 

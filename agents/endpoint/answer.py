@@ -36,7 +36,9 @@ class Answer:
     model: str  # as the server names it; "" where it does not
     prompt_tokens: int
     completion_tokens: int
-    thoughts: Mapping[str, Any] = field(default_factory=dict)  # as they were received, by the server's names
+    thoughts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # as they were received, by the server's names
     error: Any = None  # what the server says of a choice that went wrong
 
     @classmethod
@@ -49,7 +51,9 @@ class Answer:
         finish = _finish(choice.object().get("finish_reason"))
         message = choice["message"]
         if message.value is None and not finish_of(finish).answers:
-            message = Node({}, message.path)  # the reason says what is wrong, and more than the missing message
+            message = Node(
+                {}, message.path
+            )  # the reason says what is wrong, and more than the missing message
         said = message.object()
         counts = usage if isinstance(usage, dict) else {}
         return cls(
@@ -73,7 +77,9 @@ def _text(message: Node) -> str:
     """Return what was said: the content, as a text or in parts, or the words of a refusal; thoughts are left out."""
     content = message.object().get("content")
     if isinstance(content, list):
-        return "".join(part["text"].string() for part in message["content"].array() if "text" in part)
+        return "".join(
+            part["text"].string() for part in message["content"].array() if "text" in part
+        )
     name = "content" if content is not None else "refusal"
     return message[name].string() if message.object().get(name) is not None else ""
 
@@ -91,7 +97,9 @@ def _first_call(message: Node) -> Call | None:
 def _call(call: Node) -> Call:
     function = Node(call.object().get("function", call.value), call.path)
     extra = {name: call.value[name] for name in ("extra_content",) if call.value.get(name)}
-    return Call(str(call.object().get("id") or ""), function["name"].string(), _arguments(function), extra)
+    return Call(
+        str(call.object().get("id") or ""), function["name"].string(), _arguments(function), extra
+    )
 
 
 def _arguments(function: Node) -> str:

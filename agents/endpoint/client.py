@@ -29,12 +29,19 @@ from .secret import Secret
 from .thinking import Returned, outgoing
 
 MAX_BYTES = 64 * 2**20
-BACKOFF, LONGEST = 0.5, 60.0  # seconds: of the first pause, on average, and of the longest that is not asked for
+BACKOFF, LONGEST = (
+    0.5,
+    60.0,
+)  # seconds: of the first pause, on average, and of the longest that is not asked for
 PATIENCE = 600.0  # seconds: a server that asks for a longer pause has failed
 SHOWN = 300  # characters of a server's words in a message
 PASSING = (408, 409, 425, 429)  # and all from 500 on
 ALWAYS = (401, 402, 404)  # what is true of every request
-_FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
+_FAULTS = {
+    Fault.CONNECT: EngineFault.CONNECT,
+    Fault.TIMEOUT: EngineFault.TIMEOUT,
+    Fault.STATUS: EngineFault.STATUS,
+}
 _ANSWER_TOKENS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens")
 
 
@@ -67,7 +74,12 @@ class WantsThoughts(EngineFailure):
 class Endpoint:
     """A model behind a URL, for any number of threads. Raises ValueError: a wrong option, or there is no key."""
 
-    def __init__(self, options: EndpointOptions, sampling: Sampling = Sampling(), seed: int = 0) -> None:  # noqa: B008
+    def __init__(
+        self,
+        options: EndpointOptions,
+        sampling: Sampling = Sampling(),  # noqa: B008 (immutable)
+        seed: int = 0,
+    ) -> None:
         options.check()
         self.options, self.sampling, self.seed = options, sampling, seed
         base = address(options.base_url).removesuffix("/chat/completions")
@@ -82,7 +94,9 @@ class Endpoint:
         self._thoughts = ""  # the server's name for what the model thought, where it asked for it
         self._names_reasons = False  # whether the server has said why an answer ended
         self._journal: Path | None = None
-        self._answers: dict[Key, tuple[bytes, Answer]] = {}  # of a journal, by key, with the digest of the request
+        self._answers: dict[
+            Key, tuple[bytes, Answer]
+        ] = {}  # of a journal, by key, with the digest of the request
 
     def open(self, journal: Path) -> None:
         """Write requests and answers into a file, which are not asked again. Raises ValueError: it is damaged."""
@@ -113,7 +127,9 @@ class Endpoint:
             return ""
         return f"sent back: the server refused a request without {self._thoughts}"
 
-    def ask(self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> Answer | None:
+    def ask(
+        self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
+    ) -> Answer | None:
         """Return the answer to a chat; None where the budget is spent. `key` names it: (sample, task, turn).
 
         Messages of the assistant may hold what the model thought, by the server's names; it is sent where the server
@@ -131,16 +147,25 @@ class Endpoint:
                 self._gate.close(str(refused))
                 raise
         if answer is not None and self._ended(answer) is Finish.CONTEXT:
-            raise ContextFull(f"{self.url}: the context of the model was full within its answer ({answer.finish})")
+            raise ContextFull(
+                f"{self.url}: the context of the model was full within its answer ({answer.finish})"
+            )
         return answer
 
-    def _written_down(self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Answer | None:
+    def _written_down(
+        self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]]
+    ) -> Answer | None:
         """Return the answer of the journal to this request, sent with thoughts or without; None where it has none."""
         digest, answer = self._answers.pop(key, (b"", None))
-        known = any(digest == _digest(self._request(key, messages, tools, returned)) for returned in Returned)
+        known = any(
+            digest == _digest(self._request(key, messages, tools, returned))
+            for returned in Returned
+        )
         return answer if known else None
 
-    def _asked(self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Answer | None:
+    def _asked(
+        self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]]
+    ) -> Answer | None:
         """Send a request until it is answered, or has failed for good."""
         tried, budget = 0, self.options.token_budget
         returned, learned = self.returned, dict[str, Any]()
@@ -157,7 +182,10 @@ class Endpoint:
                     raise
                 wider = self._wider(key, messages, tools, request, failure)
                 if wider is not None:
-                    returned, learned = wider, {"learned": {"returned": wider.name, "named": self._thoughts}}
+                    returned, learned = (
+                        wider,
+                        {"learned": {"returned": wider.name, "named": self._thoughts}},
+                    )
                     continue
                 self._gate.failed(failure.fault, era)
                 if failure.wait is None or failure.wait > PATIENCE or tried == self.options.retries:
@@ -170,7 +198,11 @@ class Endpoint:
         return None
 
     def _request(
-        self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]], returned: Returned
+        self,
+        key: Key,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]],
+        returned: Returned,
     ) -> dict[str, Any]:
         sampling, sent = self.sampling, outgoing(messages, returned, self._thoughts)
         request: dict[str, Any] = {"model": self.options.model, "messages": sent}
@@ -220,8 +252,13 @@ class Endpoint:
             with self._lock:
                 self._count(answer)
             raise self._broken_off(answer, data)
-        if self.options.token_budget is not None and not answer.prompt_tokens + answer.completion_tokens:
-            raise EndpointRefused(f"{self.url} does not say how many tokens it used; leave out --token-budget")
+        if (
+            self.options.token_budget is not None
+            and not answer.prompt_tokens + answer.completion_tokens
+        ):
+            raise EndpointRefused(
+                f"{self.url} does not say how many tokens it used; leave out --token-budget"
+            )
         with self._lock:
             before = self.usage.model
             if before and answer.model and before != answer.model:
@@ -256,14 +293,20 @@ class Endpoint:
         unknown reason: to draw until an answer pleases the server would choose among the model's answers.
         """
         ended = self._ended(answer)
-        reason = f"finish_reason {answer.finish!r}" if answer.finish else "an empty answer without a finish_reason"
+        reason = (
+            f"finish_reason {answer.finish!r}"
+            if answer.finish
+            else "an empty answer without a finish_reason"
+        )
         error = error_in({"error": answer.error})
         said = f": {error.words[:SHOWN]!r}" if error else ""
         if ended is Finish.WITHHELD:
             what = f"kept its answer back ({answer.finish}){said}"
         elif ended is Finish.UNKNOWN:
             fix = f"if it means that an answer is complete, add --finish-reason {answer.finish}"
-            what = f"ended its answer with {reason}, which is not known to be a good end{said}; {fix}"
+            what = (
+                f"ended its answer with {reason}, which is not known to be a good end{said}; {fix}"
+            )
         else:
             what = f"broke its answer off with {reason}{said}"
         fault = EngineFault.FULL if ended is Finish.FULL else EngineFault.STATUS
@@ -280,14 +323,20 @@ class Endpoint:
         if is_stream(page):
             what += "; it answered with a stream; add --request stream=false"
         elif page.startswith("<") and not self.usage.requests:
-            return EndpointRefused(f"{what}; check --model, and --base-url, which often ends in /v1")
+            return EndpointRefused(
+                f"{what}; check --model, and --base-url, which often ends in /v1"
+            )
         elif page:
             what += self._hidden(f"; it says {plain_text(page)[:SHOWN]!r}")
         if failure.fault is Fault.CONNECT and not self.usage.requests:
             return EndpointRefused(f"{what}; check --base-url, and whether the server runs")
-        return EngineFailure(_FAULTS.get(failure.fault, EngineFault.MALFORMED), what, failure.wait or 0.0)
+        return EngineFailure(
+            _FAULTS.get(failure.fault, EngineFault.MALFORMED), what, failure.wait or 0.0
+        )
 
-    def _refusal(self, error: ServerError, failure: HttpFailure, request: dict[str, Any]) -> Exception:
+    def _refusal(
+        self, error: ServerError, failure: HttpFailure, request: dict[str, Any]
+    ) -> Exception:
         """Return what an error with a status of its own raises."""
         long = len(failure.page) > SHOWN and error.words
         said = f"it answered {failure.status}: {error.words[:SHOWN]!r}" if long else failure.what
@@ -340,7 +389,9 @@ class Endpoint:
     def _write(self, key: Key, request: dict[str, Any], **result: Any) -> None:
         if self._journal is not None:
             with self._lock:
-                append_sealed(self._journal, {"key": key, "request": request, **result}, synced=False)
+                append_sealed(
+                    self._journal, {"key": key, "request": request, **result}, synced=False
+                )
 
     def _hidden(self, text: str) -> str:
         return self._secret.hidden(text)
@@ -364,7 +415,9 @@ def _thoughts_in(request: dict[str, Any]) -> int:
 
 def _mostly_asked(error: ServerError, request: dict[str, Any]) -> int:
     """Return the tokens that are asked for an answer where they are what does not fit, most of the room; else 0."""
-    asked = next((request[name] for name in _ANSWER_TOKENS if isinstance(request.get(name), int)), 0)
+    asked = next(
+        (request[name] for name in _ANSWER_TOKENS if isinstance(request.get(name), int)), 0
+    )
     numbers = [int(number) for number in re.findall(r"\b\d{1,12}\b", error.words)]
     named = any(name in error.words for name in _ANSWER_TOKENS)
     return asked if named and asked in numbers and 2 * asked > max(numbers) else 0

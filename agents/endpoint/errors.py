@@ -13,14 +13,62 @@ from typing import Any
 MOST_WORDS = 4000  # characters of an error that are looked at
 DEEPEST = 6  # levels of an error; some hold that of another server as a text
 _SAYS = {  # members of an error that hold words of the server; others may repeat the request
-    *("error", "errors", "fault", "exception", "innererror", "cause", "detail", "details", "reason", "title"),
-    *("message", "messages", "msg", "error_message", "errormessage", "error_msg", "err_msg", "errmsg", "description"),
-    *("status_msg", "status_message", "error_description", "base_resp", "metadata", "raw", "response", "body"),
-    *("code", "type", "__type", "status", "status_code", "statuscode", "error_code", "err_code", "errcode"),
+    *(
+        "error",
+        "errors",
+        "fault",
+        "exception",
+        "innererror",
+        "cause",
+        "detail",
+        "details",
+        "reason",
+        "title",
+    ),
+    *(
+        "message",
+        "messages",
+        "msg",
+        "error_message",
+        "errormessage",
+        "error_msg",
+        "err_msg",
+        "errmsg",
+        "description",
+    ),
+    *(
+        "status_msg",
+        "status_message",
+        "error_description",
+        "base_resp",
+        "metadata",
+        "raw",
+        "response",
+        "body",
+    ),
+    *(
+        "code",
+        "type",
+        "__type",
+        "status",
+        "status_code",
+        "statuscode",
+        "error_code",
+        "err_code",
+        "errcode",
+    ),
     *("param", "parameter", "loc"),
 }
 _KINDS = ("type", "__type")
-_NO_ERROR = ("0", "200", "false", "none", "null", "ok", "success")  # what servers write where nothing is wrong
+_NO_ERROR = (
+    "0",
+    "200",
+    "false",
+    "none",
+    "null",
+    "ok",
+    "success",
+)  # what servers write where nothing is wrong
 _STATUS = ("code", "status", "status_code", "statuscode", "error_code")
 _PARAM = ("param", "parameter", "loc")
 
@@ -70,10 +118,14 @@ _FULL = (
     r"超长|(超过|超出)[^。]{0,12}(长度|上下文|最大)",
 )
 _CONTEXT_FULL = re.compile("|".join(f"(?:{pattern})" for pattern in _FULL), re.IGNORECASE)
-_NOT_FULL = r"(?i)(context[ _]?(window|length|size)|max_model_len)\W{0,3}(is )?too small|minimum is \d"
+_NOT_FULL = (
+    r"(?i)(context[ _]?(window|length|size)|max_model_len)\W{0,3}(is )?too small|minimum is \d"
+)
 _CANNOT_BE_FULL = (401, 402, 403, 404, 405, 407, 429)  # what their words mean is said by the status
 
-THOUGHTS = r"reasoning(_content|_details)?\b|thinking(_blocks)?\b|thought[_ ]signature|\bthoughts?\b"
+THOUGHTS = (
+    r"reasoning(_content|_details)?\b|thinking(_blocks)?\b|thought[_ ]signature|\bthoughts?\b"
+)
 _DEMANDS = (
     r"(?i)must\b[^.;]{0,30}\b(be|have|contain|include|carry)\b[^.;]{0,20}\b(pass|sen[dt]|return|provid|includ|present|"
     r"preserv|set|non-?empty|follow)|must (contain|include|carry|have|start|begin)\b|pass\w* back|\bmissing\b|"
@@ -108,12 +160,18 @@ class ServerError:
     @property
     def spent(self) -> bool:
         """Whether what was paid for is used up; a limit by the minute or the day comes back by itself."""
-        return self.status == 402 or (bool(re.search(_SPENT, self.words)) and not re.search(_TIMES, self.words, re.I))
+        return self.status == 402 or (
+            bool(re.search(_SPENT, self.words)) and not re.search(_TIMES, self.words, re.I)
+        )
 
     @property
     def context_full(self) -> bool:
         """Whether the conversation is too long for the model; a limit on tokens for a time is none on its length."""
-        if self.status in _CANNOT_BE_FULL or re.search(_BUSY, self.words) or re.search(_NOT_FULL, self.words):
+        if (
+            self.status in _CANNOT_BE_FULL
+            or re.search(_BUSY, self.words)
+            or re.search(_NOT_FULL, self.words)
+        ):
             return False
         return bool(_CONTEXT_FULL.search(self.words))
 
@@ -129,7 +187,10 @@ class ServerError:
     @property
     def refuses_thoughts(self) -> bool:
         """Whether the server does not take thoughts in messages."""
-        return bool(re.search(THOUGHTS, f"{self.words} {self.param}", re.I) and re.search(_REFUSES, self.words))
+        return bool(
+            re.search(THOUGHTS, f"{self.words} {self.param}", re.I)
+            and re.search(_REFUSES, self.words)
+        )
 
 
 def error_page(status: int, page: str) -> ServerError:
@@ -153,7 +214,9 @@ def error_in(value: Any) -> ServerError | None:
         return None
     said = {"error": value.get("error")} if value.get("choices") else value
     found = [(name, text) for name, text in _said(said) if text.casefold() not in _NO_ERROR]
-    if all(name in _KINDS for name, _ in found):  # other interfaces name the kind of their answers, too
+    if all(
+        name in _KINDS for name, _ in found
+    ):  # other interfaces name the kind of their answers, too
         return None
     return ServerError(_status_of(found), _joined(text for _, text in found), _param_of(found))
 
@@ -171,7 +234,9 @@ def error_in_stream(page: str) -> ServerError | None:
 
 def plain_text(page: str) -> str:
     """Return the words of a page: what stands between its tags, if it has tags."""
-    text = re.sub(r"(?is)<(script|style)\b.*?</\1>|<!--.*?-->|<[^<>]{0,2000}>", " ", page[: 4 * MOST_WORDS])
+    text = re.sub(
+        r"(?is)<(script|style)\b.*?</\1>|<!--.*?-->|<[^<>]{0,2000}>", " ", page[: 4 * MOST_WORDS]
+    )
     return " ".join(text.split())[:MOST_WORDS]
 
 

@@ -29,7 +29,11 @@ class EndpointPlayer:
 
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> Action | None:
         """Return what the model says; None where the token budget is spent. Raises as `Endpoint.ask`."""
-        if not self._turn and self.endpoint.options.tool_calls == "structured" and isinstance(env, QuestionEnv):
+        if (
+            not self._turn
+            and self.endpoint.options.tool_calls == "structured"
+            and isinstance(env, QuestionEnv)
+        ):
             self.tools = info["tools"]
         self.messages += map(self._heard, info["messages"])
         answer = self.endpoint.ask((*self.key, self._turn), self.messages, self.tools)
@@ -50,7 +54,9 @@ class EndpointPlayer:
 
     def _spoken(self, env: TextEnv, answer: Answer) -> str:
         if answer.call is None or not (self.tools and isinstance(env, QuestionEnv)):
-            self.messages.append({"role": "assistant", "content": answer.content, **answer.thoughts})
+            self.messages.append(
+                {"role": "assistant", "content": answer.content, **answer.thoughts}
+            )
             return answer.content
         self._call = answer.call.id or f"call_{self._turn}"
         text, arguments = spell(env.format, answer.call)
@@ -59,7 +65,9 @@ class EndpointPlayer:
         said = {"role": "assistant", "content": answer.content or None, "tool_calls": [called]}
         self.messages.append(said | dict(answer.thoughts))
         names = tuple(env.toolbox.tools)
-        whole, alone = (env.format.parse(each, names) for each in (f"{answer.content}\n{text}", text))
+        whole, alone = (
+            env.format.parse(each, names) for each in (f"{answer.content}\n{text}", text)
+        )
         same = (whole.call, whole.error) == (alone.call, alone.error)
         return f"{answer.content}\n{text}" if answer.content and same else text
 

@@ -30,7 +30,9 @@ def _field(item: str) -> tuple[str, Any]:
     name, equals, text = item.partition("=")
     name, text = name.strip(), text.strip()
     if not (name and equals):
-        raise ValueError(f"--request {item!r} is not of the form name=value, such as reasoning_effort=low")
+        raise ValueError(
+            f"--request {item!r} is not of the form name=value, such as reasoning_effort=low"
+        )
     if text == NONE:
         return name, LEFT_OUT
     try:
@@ -39,10 +41,14 @@ def _field(item: str) -> tuple[str, Any]:
         if text.startswith(("{", "[")):
             why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
             what = f"--request {item!r:.200} begins with {text[0]!r} and is not JSON: {why}"
-            raise ValueError(f'{what}; quote it, as in --request \'thinking={{"type": "enabled"}}\'') from None
+            raise ValueError(
+                f'{what}; quote it, as in --request \'thinking={{"type": "enabled"}}\''
+            ) from None
         value = _toml(text)
     if text.lstrip("+-").casefold() in _NO_NUMBERS or not _is_json(value):
-        raise ValueError(f"--request {item!r:.200} holds a number that JSON cannot carry; give a finite one")
+        raise ValueError(
+            f"--request {item!r:.200} holds a number that JSON cannot carry; give a finite one"
+        )
     return name, value
 
 

@@ -8,7 +8,9 @@ from urllib.parse import quote
 
 from ..settings import API_KEY
 
-SECRET = 12  # characters; a shorter key is a placeholder such as EMPTY, which an answer may well hold
+SECRET = (
+    12  # characters; a shorter key is a placeholder such as EMPTY, which an answer may well hold
+)
 BEGINNING = 8  # characters from the first on that give a key away
 INSIDE = 12  # characters from elsewhere in a key, or in another spelling of it, that do
 MASK = "…"
@@ -20,7 +22,9 @@ class Secret:
     def __init__(self, variable: str) -> None:
         self.key = os.environ.get(variable, "").strip()
         if not self.key and variable != API_KEY:
-            raise ValueError(f"--api-key-env: the environment variable {variable} is not set or empty")
+            raise ValueError(
+                f"--api-key-env: the environment variable {variable} is not set or empty"
+            )
         if not re.fullmatch(r"[!#-\[\]-~]*", self.key):
             wrong = "it has blanks, quotes or other characters"
             raise ValueError(f"the environment variable {variable} holds no key: {wrong}")
@@ -29,7 +33,9 @@ class Secret:
     def hidden(self, text: str) -> str:
         """Return a message without the key, a placeholder too, its beginning, where it was cut, and its spellings."""
         if self.key:
-            least = INSIDE if self.key[:BEGINNING].isdecimal() else BEGINNING  # a number of 8 digits may be an answer
+            least = (
+                INSIDE if self.key[:BEGINNING].isdecimal() else BEGINNING
+            )  # a number of 8 digits may be an answer
             text = _masked(text, self.key, min(len(self.key), least), INSIDE)
         for spelling in self._spellings:
             text = _masked(text, spelling, INSIDE, INSIDE)
@@ -40,7 +46,9 @@ class Secret:
         if not self._spellings:
             return value
         if isinstance(value, dict):
-            return {self._hidden_name(name): self.hidden_in(member) for name, member in value.items()}
+            return {
+                self._hidden_name(name): self.hidden_in(member) for name, member in value.items()
+            }
         if isinstance(value, list):
             return [self.hidden_in(member) for member in value]
         return self.hidden(value) if isinstance(value, str) else value
@@ -55,9 +63,17 @@ class Secret:
 def _spellings(key: str) -> tuple[str, ...]:
     """Return other spellings of a key: percent-quoted, hexadecimal, in base64 at each place in what is encoded."""
     raw = key.encode()
-    found = [quote(key, safe=""), quote(key, safe="/"), key.replace("/", "\\/"), raw.hex(), raw.hex().upper()]
+    found = [
+        quote(key, safe=""),
+        quote(key, safe="/"),
+        key.replace("/", "\\/"),
+        raw.hex(),
+        raw.hex().upper(),
+    ]
     found += [re.sub("%..", lambda code: code[0].lower(), one) for one in found[:2]]
-    for before in range(3):  # bytes in front of the key; their signs, and the last, depend on what stands around it
+    for before in range(
+        3
+    ):  # bytes in front of the key; their signs, and the last, depend on what stands around it
         signs = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
         stable = signs[-(-before * 8 // 6) : len(signs) - bool((before + len(raw)) % 3)]
         found += [stable, stable.replace("+", "-").replace("/", "_")]
@@ -71,7 +87,10 @@ def _masked(text: str, secret: str, beginning: int, inside: int) -> str:
         piece = secret[start : start + least]
         while len(piece) == least and (place := text.find(piece)) >= 0:
             end = least
-            while start + end < len(secret) and text[place + end : place + end + 1] == secret[start + end]:
+            while (
+                start + end < len(secret)
+                and text[place + end : place + end + 1] == secret[start + end]
+            ):
                 end += 1
             run = secret[start : start + end]
             text = text.replace(run, MASK)

@@ -22,7 +22,11 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def open_engine(
-    choice: "EngineChoice", policy: "Policy", folder: Path, deadline: float = 600.0, threads: int | None = None
+    choice: "EngineChoice",
+    policy: "Policy",
+    folder: Path,
+    deadline: float = 600.0,
+    threads: int | None = None,
 ) -> "Iterator[TorchEngine | VllmEngine]":
     """Have an engine that draws from `policy`, and end with it what was started for it.
 
@@ -43,7 +47,9 @@ def open_engine(
                 engine.measure_threads(int(named) if named.isdigit() else os.cpu_count() or 1)
                 log.info("%d threads draw", engine.threads)
             if engine.forward != "own":
-                log.warning("rollouts are slower than with the usual architectures: %s", engine.forward)
+                log.warning(
+                    "rollouts are slower than with the usual architectures: %s", engine.forward
+                )
         else:
             from .vllm.engine import Fleet, VllmEngine
             from .vllm.publish import Publisher

@@ -50,7 +50,13 @@ class TreeGrower:
     """
 
     def __init__(
-        self, driver: Driver, tree: Tree, plan: Plan | None, budget: int, skipped: Collection[int], on_path: OnPath
+        self,
+        driver: Driver,
+        tree: Tree,
+        plan: Plan | None,
+        budget: int,
+        skipped: Collection[int],
+        on_path: OnPath,
     ) -> None:
         self.driver, self.tree, self.plan, self.on_path = driver, tree, plan, on_path
         self.left = budget - len(skipped)
@@ -68,7 +74,9 @@ class TreeGrower:
             self.root = await self._retried(start, lambda again: self.driver.begin(template, start))
         except PathFailed as failed:
             self.tree.add(Turn.unsampled(-1, "user", "", NO_TOKENS))
-            self.tree.leaves += [replace(failed.leaf, branch=next(self.branches)) for _ in range(self.left)]
+            self.tree.leaves += [
+                replace(failed.leaf, branch=next(self.branches)) for _ in range(self.left)
+            ]
             for leaf in self.tree.leaves:
                 self.on_path(replace(self.tree, leaves=[leaf]))
             return self.tree
@@ -103,7 +111,9 @@ class TreeGrower:
             return False
         node, branch = (0, -1) if path is None else (path.node, path.branch)
         before = len(self.paths)
-        for spawn in self.plan(self.tree, Event(kind, node, branch, self.left), (*self.tree.key, branch)):
+        for spawn in self.plan(
+            self.tree, Event(kind, node, branch, self.left), (*self.tree.key, branch)
+        ):
             await self._grant(spawn)
         return len(self.paths) > before
 
@@ -112,14 +122,18 @@ class TreeGrower:
             self.left -= spawn.trained
             self.probes += not spawn.trained
             if self.probes > PROBES:
-                raise ValueError(f"the plan asked for more than {PROBES} probes of tree {self.tree.key}")
+                raise ValueError(
+                    f"the plan asked for more than {PROBES} probes of tree {self.tree.key}"
+                )
             point, first = self._start_of(spawn)
             branch, ends = next(self.branches), self.driver.watch.episode()
             path = Path((*self.tree.key, branch), branch, self.tree, ends, spawn=spawn, first=first)
             path.parent = self.branch_of[spawn.node]
             path.node, path.session = point.node, self._session(spawn, point)
             live = (one.env for one in self.paths if one.env is not None and one.node == point.node)
-            if point.node and (env := next(live, None)) is not None:  # it is forked before the path there goes on
+            if (
+                point.node and (env := next(live, None)) is not None
+            ):  # it is forked before the path there goes on
                 try:
                     path.env = await self.driver.fork(env, path)
                 except PathFailed as failed:  # its turns will be replayed instead
@@ -164,7 +178,9 @@ class TreeGrower:
             await self._close(path)
             self.on_path(replace(path.tree, leaves=[path.leaf]))
 
-    async def _attempt(self, path: Path, point: Point, origin: Session | None, length: int, again: bool) -> Leaf | None:
+    async def _attempt(
+        self, path: Path, point: Point, origin: Session | None, length: int, again: bool
+    ) -> Leaf | None:
         """Advance a path from `point`, of which `origin` holds `length` tokens; again in fresh copies of both."""
         driver = self.driver
         if again:
@@ -177,7 +193,9 @@ class TreeGrower:
                 async with self.forking:
                     path.env = await driver.fork(self.root, path)
                 if point.node:
-                    await driver.call(partial(path.env.restore, point.snapshot), path, "replaying the path")
+                    await driver.call(
+                        partial(path.env.restore, point.snapshot), path, "replaying the path"
+                    )
             while (leaf := await driver.turn(path)) is None and self.plan is None:
                 pass
             return leaf
@@ -190,7 +208,9 @@ class TreeGrower:
         watch = self.driver.watch
         retries = watch.deadlines.retries
         try:
-            await watch.queue(watch.places.acquire(), "waiting for a place among the paths in flight")
+            await watch.queue(
+                watch.places.acquire(), "waiting for a place among the paths in flight"
+            )
         except PathOverdue as overdue:
             watch.on_incident(Incident("failed", str(overdue), path.key))
             raise path.failure(overdue) from None
@@ -200,7 +220,9 @@ class TreeGrower:
                     return await attempt(tries > 0)
                 except PathFailed as failed:
                     last = tries == retries or failed.leaf.info.get("deadline") == "step"
-                    watch.on_incident(Incident("failed" if last else "retry", str(failed), path.key))
+                    watch.on_incident(
+                        Incident("failed" if last else "retry", str(failed), path.key)
+                    )
                     if last:
                         raise
         finally:
@@ -209,14 +231,18 @@ class TreeGrower:
 
     def _merge(self, path: Path) -> None:
         """Take the turns that a path has added into the tree, in the order of paths, whichever was the fastest."""
-        node = path.tree.turns[path.shared].parent if len(path.tree.turns) > path.shared else path.node
+        node = (
+            path.tree.turns[path.shared].parent if len(path.tree.turns) > path.shared else path.node
+        )
         for turn in path.tree.turns[path.shared :]:
             node = self.tree.add(replace(turn, parent=node))
             self.branch_of[node] = path.branch
         path.node = node
         if path.leaf is not None:
             fork, token, trained = path.spawn.node, path.spawn.token, path.spawn.trained
-            path.leaf = replace(path.leaf, node=node, parent=path.parent, fork=fork, token=token, trained=trained)
+            path.leaf = replace(
+                path.leaf, node=node, parent=path.parent, fork=fork, token=token, trained=trained
+            )
         else:
             assert path.env is not None and path.session is not None
             snapshot, length = path.env.snapshot(), path.session.length
@@ -296,5 +322,8 @@ def shuffled_scores(trees: Sequence[Tree], key: tuple[int, ...]) -> list[Tree]:
     """Return the trees with their scores dealt out at random among all rewarded paths."""
     scores = [leaf.score for tree in trees for leaf in tree.leaves if leaf.rewarded]
     dealt = iter(np.random.default_rng(key).permutation(np.array(scores)).tolist())
-    leaves = ([replace(one, score=next(dealt)) if one.rewarded else one for one in tree.leaves] for tree in trees)
+    leaves = (
+        [replace(one, score=next(dealt)) if one.rewarded else one for one in tree.leaves]
+        for tree in trees
+    )
     return [replace(tree, leaves=own) for tree, own in zip(trees, leaves)]

@@ -22,7 +22,18 @@ from ..chat.chat import Chat
 from ..engine import Continued, Cut, Engine, EngineFailure, Sampling, Session
 from ..journal import Incident, OnIncident
 from ..settings import Deadlines
-from ..trajectory import NO_TOKENS, Key, Leaf, Spawn, Tree, Turn, earns_reward, failed_step, root_turn, step
+from ..trajectory import (
+    NO_TOKENS,
+    Key,
+    Leaf,
+    Spawn,
+    Tree,
+    Turn,
+    earns_reward,
+    failed_step,
+    root_turn,
+    step,
+)
 
 T = TypeVar("T")
 _COLUMNS = ("tokens", "sampled", "logp_roll", "entropy")
@@ -78,7 +89,9 @@ class Watch:
             if not scope.expired():
                 raise
             seconds = getattr(self.deadlines, f"{name}_deadline")
-            raise PathOverdue(name, f"{what} was not over when the {name} deadline of {seconds:g} s passed") from None
+            raise PathOverdue(
+                name, f"{what} was not over when the {name} deadline of {seconds:g} s passed"
+            ) from None
 
     async def report_stalls(self) -> None:
         """Write an incident with the pending keys whenever nothing moves for `stall_after` seconds; never returns."""
@@ -86,9 +99,16 @@ class Watch:
             await asyncio.sleep(max(self._moved + self.deadlines.stall_after - self._clock(), 0.01))
             still = self._clock() - self._moved
             if still >= self.deadlines.stall_after and self.pending:
-                names = [f"{'/'.join(map(str, key))} ({what})" for key, what in list(self.pending.items())[:SHOWN]]
-                named = ", ".join(names) + (f" and {more} more" if (more := len(self.pending) - SHOWN) > 0 else "")
-                self.on_incident(Incident("stall", f"nothing has moved for {still:.1f} s; pending: {named}"))
+                names = [
+                    f"{'/'.join(map(str, key))} ({what})"
+                    for key, what in list(self.pending.items())[:SHOWN]
+                ]
+                named = ", ".join(names) + (
+                    f" and {more} more" if (more := len(self.pending) - SHOWN) > 0 else ""
+                )
+                self.on_incident(
+                    Incident("stall", f"nothing has moved for {still:.1f} s; pending: {named}")
+                )
                 self._moved = self._clock()
 
 
@@ -104,7 +124,9 @@ class Actor:
 
     def spans(self, text: str, tokens: NDArray[np.int32]) -> dict[str, Any]:
         """Return `Turn.thought` and `Turn.values` of a turn; `text` is what `chat.text` makes of its tokens."""
-        block, values = (self.format.begins(text), self.format.values(text)) if self.format else (None, None)
+        block, values = (
+            (self.format.begins(text), self.format.values(text)) if self.format else (None, None)
+        )
         thought = thought_length(text, block)
         if values is None and text.startswith(_BOX, thought):
             start, end = thought + len(_BOX), text.rfind("}")
@@ -113,7 +135,10 @@ class Actor:
         before = partial(tokens_before, tokens, decode=decode)
         # A token is where it begins, so that of the arguments ends in front of the first that begins behind them.
         ends = [before(max(at - len(self.chat.opened), 1) - 1) + 1 for at in values or ()]
-        return {"thought": before(thought - len(self.chat.opened)), "values": (ends[0], ends[1]) if ends else None}
+        return {
+            "thought": before(thought - len(self.chat.opened)),
+            "values": (ends[0], ends[1]) if ends else None,
+        }
 
 
 def thought_length(text: str, block: int | None) -> int:
@@ -129,7 +154,9 @@ def thought_length(text: str, block: int | None) -> int:
     return box if box >= 0 else end
 
 
-def tokens_before(tokens: NDArray[np.int32], characters: int, decode: Callable[[list[int]], str]) -> int:
+def tokens_before(
+    tokens: NDArray[np.int32], characters: int, decode: Callable[[list[int]], str]
+) -> int:
     """Return how many `tokens` there are in front of the one that holds the character behind the first `characters`."""
     if characters <= 0:
         return 0
@@ -221,7 +248,9 @@ class Driver:
             await self.close(env)
             raise
         tree.task_id = info["task_id"]
-        tree.add(root_turn(observation, info, self.actor.chat.prompt(info["messages"], info["tools"])))
+        tree.add(
+            root_turn(observation, info, self.actor.chat.prompt(info["messages"], info["tools"]))
+        )
         return env
 
     async def turn(self, path: Path) -> Leaf | None:
@@ -244,7 +273,9 @@ class Driver:
             return path.end(stop, result.info)
         message = result.messages[0]
         tokens = self.actor.chat.reply(result.messages, int(turn.tokens[-1]))
-        path.node = tree.add(Turn.unsampled(path.node, str(message["role"]), str(message["content"]), tokens))
+        path.node = tree.add(
+            Turn.unsampled(path.node, str(message["role"]), str(message["content"]), tokens)
+        )
         later = path.first and path.first.later
         path.turn, path.first = path.turn + 1, FirstTurn(later, later=later) if later else None
         return None
@@ -256,7 +287,9 @@ class Driver:
         tokens, sampling, prefix = tree.turns[path.node].tokens, first.sampling, first.prefix(tree)
         if len(prefix.tokens):
             begun = prefix.tokens.tolist()
-            cut = cut and Continued(cut, chat.tokenizer.decode(begun, skip_special_tokens=False), tuple(begun))
+            cut = cut and Continued(
+                cut, chat.tokenizer.decode(begun, skip_special_tokens=False), tuple(begun)
+            )
             tokens = tokens if first.twin < 0 else NO_TOKENS  # else the session has them already
             tokens = np.concatenate((tokens, prefix.tokens[first.copied :]))
         assert path.session is not None
@@ -268,9 +301,13 @@ class Driver:
         if not len(drawn.tokens):
             return None
         if not (np.isfinite(drawn.logp).all() and np.isfinite(drawn.entropy).all()):
-            raise path.failure(ValueError(f"the engine drew turn {path.turn} with numbers that are not finite"))
+            raise path.failure(
+                ValueError(f"the engine drew turn {path.turn} with numbers that are not finite")
+            )
         sampled = np.ones(len(drawn.tokens), np.bool_)
-        columns = _joined(vars(prefix), {**vars(drawn), "sampled": sampled, "logp_roll": drawn.logp})
+        columns = _joined(
+            vars(prefix), {**vars(drawn), "sampled": sampled, "logp_roll": drawn.logp}
+        )
         text = chat.text(columns["tokens"], self.actor.end_ids)
         return replace(
             prefix,
@@ -285,16 +322,22 @@ class Driver:
         )
 
     async def fork(self, env: TextEnv, path: Path) -> TextEnv:
-        return await self.call(env.fork, path, "forking the environment", late=lambda twin: twin.close())
+        return await self.call(
+            env.fork, path, "forking the environment", late=lambda twin: twin.close()
+        )
 
-    async def call(self, work: Callable[[], T], path: Path, what: str, late: Callable[[T], None] | None = None) -> T:
+    async def call(
+        self, work: Callable[[], T], path: Path, what: str, late: Callable[[T], None] | None = None
+    ) -> T:
         """Return what `work` returns on a thread of its own; `late` gets what it returns after the caller has left."""
         future = start(work, "turngym-env")
         try:
             return await self.watch.wait(asyncio.wrap_future(future), path.key, what, path.ends)
         except BaseException as error:
             if late is not None:
-                future.add_done_callback(lambda done: None if done.exception() else late(done.result()))
+                future.add_done_callback(
+                    lambda done: None if done.exception() else late(done.result())
+                )
             if isinstance(error, Exception):
                 raise path.failure(error) from error
             raise

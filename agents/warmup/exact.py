@@ -21,7 +21,11 @@ from ..chat.template import Template
 from .supervised import END, TEMPLATE, descend, new_model, train_tokenizer, write_tokenizer
 
 SIZE, CONTEXT, VOCABULARY = "mini", 128, 400
-BATCH, LR, RISE = 48, 2e-3, 20  # episodes of a step; learning rate of AdamW, and the steps in which it rises
+BATCH, LR, RISE = (
+    48,
+    2e-3,
+    20,
+)  # episodes of a step; learning rate of AdamW, and the steps in which it rises
 LEAST, MOST = 60, 600  # steps
 NEAR = 0.01  # nats: how far the worst token of a batch may be from the table when training ends
 USES = 0.7  # share of demonstrations with the tool, which so is not rare in training however seldom it is said
@@ -32,20 +36,33 @@ class Teacher:
 
     def __init__(self, split: Split, start: Start) -> None:
         if not isinstance(split.env, WorldEnv):
-            raise TypeError(f"{type(split.env).__name__} is no diagnostic world; it has no table to learn")
+            raise TypeError(
+                f"{type(split.env).__name__} is no diagnostic world; it has no table to learn"
+            )
         self.env, self.tasks, self.start, world = split.env, split.tasks, start, split.env.world
         self.free = tuple(f" {word}" for word in NOUNS) if world.free else ()
         words = {word for state in world.states.values() for word in (*state.shows, *state.offers)}
-        texts = ["assistant\n", "user\n", *sorted(words), *self.free] * 50  # often enough to become tokens
+        texts = [
+            "assistant\n",
+            "user\n",
+            *sorted(words),
+            *self.free,
+        ] * 50  # often enough to become tokens
         self.chat = Chat(train_tokenizer(texts, VOCABULARY), Template(TEMPLATE))
         encode = self.chat.tokenizer.encode
-        self.ids = {word: encode(word, add_special_tokens=False).ids[0] for word in (*words, *self.free)}
+        self.ids = {
+            word: encode(word, add_special_tokens=False).ids[0] for word in (*words, *self.free)
+        }
         (self.ids[END],) = self.chat.end_ids
         if len(set(self.ids.values())) < len(self.ids):
             raise AssertionError(f"words of {world.name} share a token: {self.ids}")
         rest = [dict.fromkeys(self.free, 1 / len(self.free))] if self.free else []
-        self.rest = [self.table(one) for one in (*rest, {END: 1.0})]  # behind the first word of every turn
-        self._chances = cache(lambda name, shown: self.table(start.says(world, world.states[name], shown)))
+        self.rest = [
+            self.table(one) for one in (*rest, {END: 1.0})
+        ]  # behind the first word of every turn
+        self._chances = cache(
+            lambda name, shown: self.table(start.says(world, world.states[name], shown))
+        )
         self._heard: dict[str, list[int]] = {}
 
     def table(self, words: Mapping[str, float]) -> Tensor:
@@ -63,7 +80,9 @@ class Teacher:
         tokens, targets = self.chat.prompt(info["messages"]).tolist(), dict[int, Tensor]()
         while True:
             state = env.world.states[env.state]
-            targets |= dict(enumerate([self._chances(env.state, shown), *self.rest], len(tokens) - 1))
+            targets |= dict(
+                enumerate([self._chances(env.state, shown), *self.rest], len(tokens) - 1)
+            )
             word = self._demonstrated(state, shown, rng)
             free = [self.ids[rng.choice(self.free)]] if self.free else []
             tokens += [self.ids[word], *free, end]
@@ -79,11 +98,17 @@ class Teacher:
         if self.env.world.tool in state.offers and rng.random() < USES:
             return self.env.world.tool
         if state.copies:
-            return rng.choice([*state.leads]) if state.leads and rng.random() < self.start.idle else shown
+            return (
+                rng.choice([*state.leads])
+                if state.leads and rng.random() < self.start.idle
+                else shown
+            )
         return rng.choice(state.offers)
 
 
-def warm_up(split: Split, start: Start, seed: int, out: Path, threads: int = 1) -> Iterator[tuple[int, float]]:
+def warm_up(
+    split: Split, start: Start, seed: int, out: Path, threads: int = 1
+) -> Iterator[tuple[int, float]]:
     """Train a model into `out`, yielding step and divergence (nats). Raises ValueError if it stays far off."""
     teacher, rng = Teacher(split, start), random.Random(f"exact/{seed}")
     torch.set_num_threads(threads)
@@ -96,7 +121,9 @@ def warm_up(split: Split, start: Start, seed: int, out: Path, threads: int = 1) 
         if step >= LEAST and worst < NEAR:
             break
     else:
-        raise ValueError(f"the policy is {worst:.3f} nats from its table after {MOST} steps; choose another seed")
+        raise ValueError(
+            f"the policy is {worst:.3f} nats from its table after {MOST} steps; choose another seed"
+        )
     out.mkdir(parents=True, exist_ok=True)
     write_tokenizer(teacher.chat.tokenizer, out, CONTEXT)
     model.half().save_pretrained(out)
@@ -106,7 +133,10 @@ def _divergence(model: Any, episodes: list[tuple[list[int], dict[int, Tensor]]])
     """Return KL(table ‖ model) `(n,)` of every token that is to be said, nats."""
     width = max(len(tokens) for tokens, _ in episodes)
     tokens = torch.tensor([[*tokens, *[0] * (width - len(tokens))] for tokens, _ in episodes])
-    rows, places = zip(*((row, place) for row, (_, targets) in enumerate(episodes) for place in targets), strict=True)
+    rows, places = zip(
+        *((row, place) for row, (_, targets) in enumerate(episodes) for place in targets),
+        strict=True,
+    )
     wanted = torch.stack([chances for _, targets in episodes for chances in targets.values()])
     hidden = model.model(input_ids=tokens).last_hidden_state[list(rows), list(places)]
     logp = torch.nn.functional.log_softmax(model.lm_head(hidden), -1)

@@ -77,13 +77,20 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> PreparedF
         part.check()
     for name in ("size", "vocabulary"):
         if (value := getattr(settings.training, name)) != getattr(WarmupOptions, name):
-            raise ValueError(f"{name} is {value!r}, which is for policies made from nothing; leave it or --policy out")
+            raise ValueError(
+                f"{name} is {value!r}, which is for policies made from nothing; leave it or --policy out"
+            )
     check_device(settings.machine.device)
     settings.machine.check_dtype()
     source = find(settings.policy)
     check_architecture(source.folder, trains=True)  # what is warmed up is trained next
     source.check_targets(settings.lora.targets)
-    check_fits(source.folder, settings.machine.dtype, settings.machine.device, lora=source.lora() or settings.lora)
+    check_fits(
+        source.folder,
+        settings.machine.dtype,
+        settings.machine.device,
+        lora=source.lora() or settings.lora,
+    )
     from ..chat.chat import Chat
 
     split = None
@@ -94,7 +101,9 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> PreparedF
         options = {"split": "train", **settings.options}
         split = open_split(settings.env, {**suited(settings.env, options, source), **options})
         check_levels(split.env)
-        next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
+        next(
+            demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks)
+        )  # there is an expert
         chat = checked_chat(source, split.env)
     check_inside(out)
     before = read_toml(out / CONFIG).get("warmup", {}) if (out / CONFIG).is_file() else {}
@@ -113,9 +122,13 @@ def run(prepared: PreparedFinetune) -> Iterator[WarmupStep]:
     settings, out, training = prepared.settings, prepared.out, prepared.settings.training
     with locked(out):
         about = {**settings.to_json(), "max_tokens": max_tokens(prepared.source)}
-        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in about.items()]
+        lines = [
+            f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in about.items()
+        ]
         write_file(out / CONFIG, "\n".join(["[warmup]", *lines]) + "\n")
-        learned, held, note = _divided(list(track(_demonstrations(prepared), "episodes", training.episodes)), training)
+        learned, held, note = _divided(
+            list(track(_demonstrations(prepared), "episodes", training.episodes)), training
+        )
         yield WarmupStep(0, note=note)
         machine = {**settings.machine.loading(), "threads": training.threads}
         policy = load_policy(prepared.source, **machine, lora=settings.lora, seed=training.seed)
@@ -123,7 +136,9 @@ def run(prepared: PreparedFinetune) -> Iterator[WarmupStep]:
         if prepared.checkpoint is not None:
             tuner.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
         start = tuner.loss(held, ROWS)
-        yield WarmupStep(tuner.step, start, f"step {tuner.step}/{training.steps}  held-out loss {start:.3f}")
+        yield WarmupStep(
+            tuner.step, start, f"step {tuner.step}/{training.steps}  held-out loss {start:.3f}"
+        )
         saved, tenth = 0.0, max(training.steps // 10, 1)
         for loss in tuner.learn(learned):
             line: dict[str, Any] = {"step": tuner.step, "loss": loss}
@@ -136,12 +151,20 @@ def run(prepared: PreparedFinetune) -> Iterator[WarmupStep]:
                 saved = time.monotonic()
             told = [f"held-out loss {line['held_out']:.3f}"] if "held_out" in line else []
             told += [f"loss {loss:.3f}"] * last
-            yield WarmupStep(tuner.step, loss, "\n".join(f"step {tuner.step}/{training.steps}  {one}" for one in told))
+            yield WarmupStep(
+                tuner.step,
+                loss,
+                "\n".join(f"step {tuner.step}/{training.steps}  {one}" for one in told),
+            )
 
 
-def _divided(examples: "list[Example]", training: WarmupOptions) -> "tuple[list[Example], list[Example], str]":
+def _divided(
+    examples: "list[Example]", training: WarmupOptions
+) -> "tuple[list[Example], list[Example], str]":
     """Return what is learned, what is held out, and how much that is; ValueError where too few fit the context."""
-    fitting = [one for one in examples if len(one.tokens) <= training.context and one.assistant.any()]
+    fitting = [
+        one for one in examples if len(one.tokens) <= training.context and one.assistant.any()
+    ]
     if 2 * len(fitting) < len(examples) or len(fitting) < 2:
         longest = max(len(one.tokens) for one in examples)
         raise ValueError(
@@ -158,10 +181,14 @@ def _demonstrations(prepared: PreparedFinetune) -> "Iterator[Example]":
     settings, chat, training = prepared.settings, prepared.chat, prepared.settings.training
     if prepared.split is not None:
         env, ends = prepared.split.env, cut(prepared.split.env, chat)
-        for one in demonstrations(env, training.episodes, training.noise, training.seed, prepared.split.tasks):
+        for one in demonstrations(
+            env, training.episodes, training.noise, training.seed, prepared.split.tasks
+        ):
             yield one.example(chat, ends)
         return
-    for where, messages in islice(conversations(Path(settings.data).expanduser()), training.episodes):
+    for where, messages in islice(
+        conversations(Path(settings.data).expanduser()), training.episodes
+    ):
         try:
             yield _demonstration(messages).example(chat)
         except ValueError as error:
@@ -169,10 +196,15 @@ def _demonstrations(prepared: PreparedFinetune) -> "Iterator[Example]":
 
 
 def _demonstration(messages: Sequence[Message]) -> Demonstration:
-    turns = [(own, list(some)) for own, some in groupby(messages, lambda message: message["role"] == "assistant")]
+    turns = [
+        (own, list(some))
+        for own, some in groupby(messages, lambda message: message["role"] == "assistant")
+    ]
     if turns[0][0] or not turns[-1][0]:
         roles = ", ".join(message["role"] for message in messages)
-        raise ValueError(f"the roles are {roles}; a demonstration ends with `assistant` and begins before it")
+        raise ValueError(
+            f"the roles are {roles}; a demonstration ends with `assistant` and begins before it"
+        )
     if any(own and len(some) > 1 for own, some in turns):
         raise ValueError("two messages of the assistant follow each other; join them")
     (_, opening), *others = turns

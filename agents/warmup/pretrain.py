@@ -100,11 +100,11 @@ class Demonstration:
         tokens = chat.prompt(self.opening, self.tools).tolist()
         assistant = [False] * len(tokens)
         if not len(chat.end):
-            what = (
-                f"{chat.template.name} has a chat template that ends turns with {str(chat.template.turn_end())!r:.40}"
-            )
+            what = f"{chat.template.name} has a chat template that ends turns with {str(chat.template.turn_end())!r:.40}"
             fix = "write a control token behind an assistant's content, such as {{ eos_token }}"
-            raise ValueError(f"{what}, so a warm-up has no token to teach as the end of a turn; {fix}")
+            raise ValueError(
+                f"{what}, so a warm-up has no token to teach as the end of a turn; {fix}"
+            )
         for turn, text in enumerate(self.says):
             spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids
             spoken += [] if ends is not None and ends.complete(text) else chat.end.tolist()
@@ -115,7 +115,9 @@ class Demonstration:
         return Example(np.array(tokens, np.int32), np.array(assistant, np.bool_))
 
 
-def demonstrations(env: TextEnv, count: int, noise: float, seed: int, tasks: Sequence[int]) -> Iterator[Demonstration]:
+def demonstrations(
+    env: TextEnv, count: int, noise: float, seed: int, tasks: Sequence[int]
+) -> Iterator[Demonstration]:
     """Yield `count` episodes on `tasks` of `env` in order, again when they run out.
 
     The same arguments give the same episodes. `noise` is the chance that a turn is wrong: another command that is
@@ -125,11 +127,15 @@ def demonstrations(env: TextEnv, count: int, noise: float, seed: int, tasks: Seq
         yield _demonstrate(env, tasks, index % len(tasks), noise, random.Random(f"{seed}/{index}"))
 
 
-def _demonstrate(env: TextEnv, tasks: Sequence[int], place: int, noise: float, rng: random.Random) -> Demonstration:
+def _demonstrate(
+    env: TextEnv, tasks: Sequence[int], place: int, noise: float, rng: random.Random
+) -> Demonstration:
     with closing(env.fork()) as env:
         observation, info = begin(env, tasks[place], rng.getrandbits(31))
         opening, tools = info["messages"], info["tools"]
-        expert = env.expert() if hasattr(env, "expert") else None  # what plays well from what it is shown
+        expert = (
+            env.expert() if hasattr(env, "expert") else None
+        )  # what plays well from what it is shown
         says: list[str] = []
         answers: list[list[Message]] = []
         reward = 0.0
@@ -165,7 +171,9 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> PreparedW
     checkpoint = resumable(out, before, settings.to_json(), resume)
     if resume and (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
-    next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
+    next(
+        demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks)
+    )  # there is an expert
     writable(out)
     return PreparedWarmup(settings, split, out, checkpoint)
 
@@ -181,11 +189,15 @@ def run(prepared: PreparedWarmup) -> Iterator[WarmupStep]:
     settings, split, out, began = prepared.settings, prepared.split, prepared.out, time.monotonic()
     training = settings.training
     write_file(out / SETTINGS, json.dumps(settings.to_json(), indent=1) + "\n")
-    playing = demonstrations(split.env, training.episodes, training.noise, training.seed, split.tasks)
+    playing = demonstrations(
+        split.env, training.episodes, training.noise, training.seed, split.tasks
+    )
     played = list(track(playing, "episodes", training.episodes))
     texts = (text for one in played[:TOKENIZER_EPISODES] for text in ("assistant\n", *one.texts()))
     chat = Chat(train_tokenizer(texts, training.vocabulary), Template(TEMPLATE))
-    if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text("utf-8"):
+    if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text(
+        "utf-8"
+    ):
         what = f"{settings.env} has changed since the warm-up in {out} was started"
         raise ValueError(f"{what}; start again in another folder")
     write_file(out / TOKENIZER, chat.tokenizer.to_str())
@@ -200,14 +212,20 @@ def run(prepared: PreparedWarmup) -> Iterator[WarmupStep]:
         if trainer.step % SAVE_EVERY == 0:
             save(out / CHECKPOINTS, trainer.step, {}, trainer.save)
         last = trainer.step == training.steps
-        yield WarmupStep(trainer.step, loss, f"step {trainer.step}/{training.steps}  loss {loss:.3f}" if last else "")
+        yield WarmupStep(
+            trainer.step,
+            loss,
+            f"step {trainer.step}/{training.steps}  loss {loss:.3f}" if last else "",
+        )
     write_tokenizer(chat.tokenizer, out, training.context)
     model.half().save_pretrained(out)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     yield WarmupStep(training.steps, note=f"made in {time.monotonic() - began:.0f} s")
 
 
-def _examples(chat: "Chat", played: list[Demonstration], prepared: PreparedWarmup) -> "list[Example]":
+def _examples(
+    chat: "Chat", played: list[Demonstration], prepared: PreparedWarmup
+) -> "list[Example]":
     ends = cut(prepared.split.env, chat)
     tokenized = [one.example(chat, ends) for one in played]
     context = prepared.settings.training.context
@@ -229,7 +247,9 @@ def _about(played: list[Demonstration], examples: "list[Example]", chat: "Chat")
     )
 
 
-def resumable(out: Path, before: Mapping[str, Any], now: dict[str, Any], resume: bool) -> Path | None:
+def resumable(
+    out: Path, before: Mapping[str, Any], now: dict[str, Any], resume: bool
+) -> Path | None:
     """Return the checkpoint in `out` to go on from; None where there is none yet. `before` are the settings there.
 
     Raises FileNotFoundError where there is nothing to go on from, ModuleNotFoundError without torch, and ValueError
@@ -243,8 +263,12 @@ def resumable(out: Path, before: Mapping[str, Any], now: dict[str, Any], resume:
             raise ValueError(f"{what}; continue with --resume, or choose another folder with --out")
         return None
     if not before:
-        raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to start one")
+        raise FileNotFoundError(
+            f"{out} holds no warm-up to resume; leave --resume out to start one"
+        )
     for name, value in json.loads(json.dumps(now)).items():
         if (was := before.get(name)) != value:
-            raise ValueError(f"{name} is {value!r}, but the warm-up in {out} was started with {was!r}; use that")
+            raise ValueError(
+                f"{name} is {value!r}, but the warm-up in {out} was started with {was!r}; use that"
+            )
     return latest(out / CHECKPOINTS)

@@ -53,7 +53,9 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, words: str = WORDS) -
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words), "isolated"), level])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(words), "isolated"), level]
+    )
     size, alphabet = vocabulary - len(SPECIAL), pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
@@ -64,7 +66,9 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, words: str = WORDS) -
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`, with the template, for a model of `context` positions."""
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(CONFIG | {"model_max_length": context}, indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(CONFIG | {"model_max_length": context}, indent=2) + "\n"
+    )
 
 
 def new_model(chat: Chat, size: str, context: int, seed: int) -> Any:
@@ -76,9 +80,19 @@ def new_model(chat: Chat, size: str, context: int, seed: int) -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     end, pad = (chat.tokenizer.token_to_id(token) for token in (END, PAD))
-    tokens = {"vocab_size": chat.tokenizer.get_vocab_size(), "eos_token_id": end, "pad_token_id": pad}
-    heads = {"num_key_value_heads": SIZES[size]["num_attention_heads"], "head_dim": 32, "tie_word_embeddings": False}
-    config = Qwen3Config(**SIZES[size], **heads, **tokens, max_position_embeddings=context, rope_theta=10000.0)
+    tokens = {
+        "vocab_size": chat.tokenizer.get_vocab_size(),
+        "eos_token_id": end,
+        "pad_token_id": pad,
+    }
+    heads = {
+        "num_key_value_heads": SIZES[size]["num_attention_heads"],
+        "head_dim": 32,
+        "tie_word_embeddings": False,
+    }
+    config = Qwen3Config(
+        **SIZES[size], **heads, **tokens, max_position_embeddings=context, rope_theta=10000.0
+    )
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
@@ -102,10 +116,15 @@ class Trainer:
     def __init__(self, model: Any, options: WarmupOptions, context_weight: float = 0.0) -> None:
         self.model, self.options, self.context_weight, self.step = model, options, context_weight, 0
         self.weights: dict[str, Parameter] = dict(model.named_parameters())
-        ends, weights = {model.model.embed_tokens.weight, model.lm_head.weight}, self.weights.values()
+        ends, weights = (
+            {model.model.embed_tokens.weight, model.lm_head.weight},
+            self.weights.values(),
+        )
         inner = [weight for weight in weights if weight.ndim == 2 and weight not in ends]
         others = [weight for weight in weights if weight.ndim != 2 or weight in ends]
-        muon = torch.optim.Muon(inner, lr=options.lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+        muon = torch.optim.Muon(
+            inner, lr=options.lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
+        )
         adam = torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.98), weight_decay=0.01)
         self.optimizers: tuple[torch.optim.Optimizer, ...] = (muon, adam)
 
@@ -115,7 +134,9 @@ class Trainer:
         with Work("steps", options.steps) as work:
             while self.step < options.steps:
                 epoch, at = divmod(self.step, max(len(examples) // options.batch, 1))
-                for pick in batches(lengths, options.batch, (options.seed, epoch))[at : at + options.steps - self.step]:
+                for pick in batches(lengths, options.batch, (options.seed, epoch))[
+                    at : at + options.steps - self.step
+                ]:
                     losses, own = self._losses([examples[i] for i in pick])
                     weight = torch.where(own, 1.0, self.context_weight)
                     loss, rate = (losses * weight).sum() / weight.sum(), options.lr * self._share()
@@ -127,14 +148,18 @@ class Trainer:
 
     def _share(self) -> float:
         share = min((self.step + 1) / WARM, 1.0)
-        return share * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / self.options.steps)))
+        return share * (
+            0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / self.options.steps))
+        )
 
     def _losses(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         """Return of each token that is learned its loss, given all before it (nats), and whether it is the agent's."""
         tokens, kinds = (part.to(self.model.device) for part in pad(examples))
         learned = kinds[:, 1:] >= (CONTEXT if self.context_weight else TARGET)
         # Padding is on the right, where a causal model does not see it.
-        hidden = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1][learned]
+        hidden = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state[
+            :, :-1
+        ][learned]
         logits = self.model.get_output_embeddings()(hidden).float()
         if self.logit_scale != 1:
             logits = logits * self.logit_scale
@@ -142,11 +167,20 @@ class Trainer:
         return losses, kinds[:, 1:][learned] == TARGET
 
     def _moments(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        of = {weight: one for one in self.optimizers for group in one.param_groups for weight in group["params"]}
+        of = {
+            weight: one
+            for one in self.optimizers
+            for group in one.param_groups
+            for weight in group["params"]
+        }
         yield from ((name, of[weight].state[weight]) for name, weight in self.weights.items())
 
     def save(self, folder: Path) -> None:
-        moments = {f"{name}/{part}": value for name, parts in self._moments() for part, value in parts.items()}
+        moments = {
+            f"{name}/{part}": value
+            for name, parts in self._moments()
+            for part, value in parts.items()
+        }
         weights = {name: weight.detach() for name, weight in self.weights.items()}
         save_file(weights | moments, folder / "trainer.safetensors")
 
@@ -156,11 +190,21 @@ class Trainer:
         tensors = load_file(file)
         for name, moments in self._moments():
             if name not in tensors or tensors[name].shape != self.weights[name].shape:
-                raise ValueError(f"{file} does not fit the model at {name}; begin the warm-up again")
+                raise ValueError(
+                    f"{file} does not fit the model at {name}; begin the warm-up again"
+                )
             self.weights[name].copy_(tensors[name])
-            own = {part[len(name) + 1 :]: tensors[part] for part in tensors if part.startswith(f"{name}/")}
-            device = self.weights[name].device  # where the optimizer keeps all but the number of steps
-            moments.update({part: each if part == "step" else each.to(device) for part, each in own.items()})
+            own = {
+                part[len(name) + 1 :]: tensors[part]
+                for part in tensors
+                if part.startswith(f"{name}/")
+            }
+            device = self.weights[
+                name
+            ].device  # where the optimizer keeps all but the number of steps
+            moments.update(
+                {part: each if part == "step" else each.to(device) for part, each in own.items()}
+            )
         self.step = step
 
 
@@ -171,7 +215,9 @@ class Tuner(Trainer):
         self.model, self.options, self.context_weight, self.step = policy.base, options, 0.0, 0
         self.policy, self.weights = policy, policy.trainable_parameters()
         self.logit_scale = logit_scale(policy.base.config.to_dict())
-        adam = torch.optim.AdamW(self.weights.values(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0)
+        adam = torch.optim.AdamW(
+            self.weights.values(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0
+        )
         self.optimizers = (adam,)
 
     def _share(self) -> float:
@@ -188,7 +234,9 @@ class Tuner(Trainer):
         super().save(folder)
 
 
-def descend(loss: Tensor, weights: Iterable[Tensor], rate: float, *optimizers: torch.optim.Optimizer) -> None:
+def descend(
+    loss: Tensor, weights: Iterable[Tensor], rate: float, *optimizers: torch.optim.Optimizer
+) -> None:
     """Take a step at the learning rate `rate`, the gradient's norm at most 1. Raises ValueError if it is not finite."""
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["lr"] = rate
@@ -219,5 +267,7 @@ def pad(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
     kinds = torch.full((len(examples), width), PADDING)
     for row, example in enumerate(examples):
         tokens[row, : len(example.tokens)] = torch.from_numpy(example.tokens)
-        kinds[row, : len(example.assistant)] = torch.where(torch.from_numpy(example.assistant), TARGET, CONTEXT)
+        kinds[row, : len(example.assistant)] = torch.where(
+            torch.from_numpy(example.assistant), TARGET, CONTEXT
+        )
     return tokens, kinds

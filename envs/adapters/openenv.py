@@ -16,14 +16,32 @@ from typing import Any, TypeVar
 import httpx
 import numpy as np
 from openenv.core import GenericEnvClient
-from openenv.core.env_server import Action, ConcurrencyConfig, Environment, Observation, State, create_fastapi_app
+from openenv.core.env_server import (
+    Action,
+    ConcurrencyConfig,
+    Environment,
+    Observation,
+    State,
+    create_fastapi_app,
+)
 from pydantic import ConfigDict, Field
 
 from ...tools.core import within
 from ...tools.http import HttpFailure, Limits, Node, ShapeError
 from ...tools.http.client import JsonClient
 from ...tools.http.hosts import Hosts
-from ...tools.http.server import HeldBytes, Receive, Refusal, Scope, Send, Share, admit, body_of, patient_server, refuse
+from ...tools.http.server import (
+    HeldBytes,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    Share,
+    admit,
+    body_of,
+    patient_server,
+    refuse,
+)
 from ..core import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from ..splits import Split, begin, open_split
 from ..tasks import SPLITS, check_known, choose_index
@@ -64,13 +82,21 @@ class Served(Environment[Say, Observed, State]):
 
     def __init__(self, splits: Mapping[str, Split]) -> None:
         super().__init__()
-        self._splits, self._env, self._state = splits, next(iter(splits.values())).env.fork(), State()
+        self._splits, self._env, self._state = (
+            splits,
+            next(iter(splits.values())).env.fork(),
+            State(),
+        )
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Observed:
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+    ) -> Observed:
         """Begin an episode. Raises ValueError, IndexError where there is no such split, option or task."""
         name, index = kwargs.pop("split", next(iter(self._splits))), kwargs.pop("index", None)
         if kwargs:
-            raise ValueError(f"reset has no option {', '.join(map(repr, kwargs))}; it has seed, split and index")
+            raise ValueError(
+                f"reset has no option {', '.join(map(repr, kwargs))}; it has seed, split and index"
+            )
         tasks = self._split(name).tasks
         drawn = int(np.random.default_rng(seed).integers(len(tasks))) if index is None else index
         self.get_task(name, drawn)
@@ -78,7 +104,9 @@ class Served(Environment[Say, Observed, State]):
         self._env = self._splits[name].env.fork()
         text, info = begin(self._env, tasks[drawn], seed or 0)
         self._state = State(episode_id=episode_id)
-        return Observed(text=text, messages=info["messages"], tools=info["tools"], task_id=info["task_id"])
+        return Observed(
+            text=text, messages=info["messages"], tools=info["tools"], task_id=info["task_id"]
+        )
 
     def step(self, action: Say, timeout_s: float | None = None, **kwargs: Any) -> Observed:
         """Take a turn; raises `Overdue` where it takes longer than `timeout_s` seconds."""
@@ -88,7 +116,13 @@ class Served(Environment[Say, Observed, State]):
         self._state.step_count += 1
         ended = {"terminated": terminated, "truncated": truncated, "done": terminated or truncated}
         why = {"stop": info.get("stop"), "outcome": info.get("outcome")}
-        return Observed(text=text, messages=info["messages"], reward=None if isnan(reward) else reward, **ended, **why)
+        return Observed(
+            text=text,
+            messages=info["messages"],
+            reward=None if isnan(reward) else reward,
+            **ended,
+            **why,
+        )
 
     @property
     def state(self) -> State:
@@ -107,10 +141,14 @@ class Served(Environment[Say, Observed, State]):
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """Return a task as OpenEnv lists it; IndexError where there is none."""
         if not 0 <= index < self.num_tasks(split):
-            raise IndexError(f"index is {index}; split {split} has tasks 0 to {self.num_tasks(split) - 1}")
+            raise IndexError(
+                f"index is {index}; split {split} has tasks 0 to {self.num_tasks(split) - 1}"
+            )
         return {"id": f"{split}-{index}", "index": index}
 
-    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[dict[str, Any]]:
         return [self.get_task(split, i) for i in range(self.num_tasks(split))[start:stop]]
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
@@ -137,7 +175,9 @@ def serve(
     """
     application = app(env_id, sessions, allow_hosts={host, *allow_hosts}, **options)
     server = patient_server(application, ws_max_size=BODY)
-    with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+    with socket.create_server(
+        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+    ) as listener:
         server.run(sockets=[listener])
 
 
@@ -164,7 +204,9 @@ def app(env_id: str, sessions: int = 64, allow_hosts: Collection[str] = (), **op
                 splits[name] = split
     places = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=IDLE)
     name = env_id.replace("/", "-")
-    served = create_fastapi_app(lambda: Served(splits), Say, Observed, concurrency_config=places, env_name=name)
+    served = create_fastapi_app(
+        lambda: Served(splits), Say, Observed, concurrency_config=places, env_name=name
+    )
     return _Guarded(served, Hosts(allow_hosts))
 
 
@@ -283,21 +325,34 @@ class Remote(TextEnv):
         max_turns: int = 64,
     ) -> None:
         super().__init__(max_turns)
-        self.url, self.split, self.timeout, self.shown = url.rstrip("/"), split, timeout, observation
+        self.url, self.split, self.timeout, self.shown = (
+            url.rstrip("/"),
+            split,
+            timeout,
+            observation,
+        )
         try:
             fields, needed = _fields(self._get("/schema")["action"])
             self.tasks = self._count()
         except (HttpFailure, ShapeError) as error:
-            raise ServerFailure(f"url is {url!r}, where no OpenEnv server answers: {error}") from None
+            raise ServerFailure(
+                f"url is {url!r}, where no OpenEnv server answers: {error}"
+            ) from None
         if not action and len(needed) != 1:
             listed = ", ".join(fields)
-            raise ValueError(f"an action of {url} has the fields {listed}; name the one for the text with action=…")
+            raise ValueError(
+                f"an action of {url} has the fields {listed}; name the one for the text with action=…"
+            )
         self.action = action or needed[0]
         self._opened: Mapping[str, Any] = {}  # what the server says at the beginning
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         seed = int(rng.integers(2**31))
-        chosen = {} if self.tasks is None else {"split": self.split, "index": choose_index(rng, options, self.tasks)}
+        chosen = (
+            {}
+            if self.tasks is None
+            else {"split": self.split, "index": choose_index(rng, options, self.tasks)}
+        )
         self._opened, text = self._ask("reset", self._begun, seed=seed, **chosen)
         self.task_id = str(self._opened.get("task_id") or chosen.get("index", seed))
         return text
@@ -352,7 +407,9 @@ class Remote(TextEnv):
     @cached_property
     def _client(self) -> Any:
         size = ANSWER / 2**20
-        return GenericEnvClient(self.url, message_timeout_s=self.timeout, max_message_size_mb=size).sync()
+        return GenericEnvClient(
+            self.url, message_timeout_s=self.timeout, max_message_size_mb=size
+        ).sync()
 
     def _ask(self, what: str, read: Callable[[Any], T], *args: Any, **kwargs: Any) -> T:
         """Return what `read` makes of an answer; EnvFailure where the server failed, or it cannot be read."""
@@ -360,7 +417,9 @@ class Remote(TextEnv):
             return read(getattr(self._client, what)(*args, **kwargs))
         except EnvFailure:
             raise
-        except Exception as error:  # whatever a server that is broken or hostile makes of the package's client
+        except (
+            Exception
+        ) as error:  # whatever a server that is broken or hostile makes of the package's client
             self.close()
             why = " ".join(f"{error}".split())[:300] or type(error).__name__
             raise EnvFailure(f"{self.url} did not answer {what}: {why}") from error
@@ -403,7 +462,9 @@ class Remote(TextEnv):
 def _fields(action: Node) -> tuple[list[str], list[str]]:
     """Return the fields of an action by its JSON schema, and those of them that are texts and needed."""
     known = action["properties"].object() if "properties" in action else {}
-    required = [name.string() for name in action["required"].array()] if "required" in action else []
+    required = (
+        [name.string() for name in action["required"].array()] if "required" in action else []
+    )
     kinds = {name: action["properties"][name].object().get("type") for name in required}
     return list(known), [name for name, kind in kinds.items() if kind == "string"]
 

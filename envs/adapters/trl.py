@@ -16,8 +16,17 @@ from ..core import TextEnv
 from ..question import QuestionEnv
 from ..splits import begin, open_split
 
-ACT = make_schema("act", "Take one action.", {"text": {"type": "string", "description": "the action"}}, ["text"])
-_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
+ACT = make_schema(
+    "act", "Take one action.", {"text": {"type": "string", "description": "the action"}}, ["text"]
+)
+_TYPES = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
 
 
 class Episodes:
@@ -40,10 +49,18 @@ class Episodes:
     def __init__(self, env_id: str, split: str = "train", **options: Any) -> None:
         self._split = open_split(env_id, {**options, "split": split})
         env = self._split.env
-        schemas = env.toolbox.schemas if isinstance(env, QuestionEnv) else [ACT] if env.max_turns > 1 else []
+        schemas = (
+            env.toolbox.schemas
+            if isinstance(env, QuestionEnv)
+            else [ACT]
+            if env.max_turns > 1
+            else []
+        )
         methods = {schema["function"]["name"]: _method(schema["function"]) for schema in schemas}
         if taken := methods.keys() & {"reset", "get_reward"}:
-            raise ValueError(f"{env_id} has a tool named {taken.pop()!r}, which means something else in TRL; rename it")
+            raise ValueError(
+                f"{env_id} has a tool named {taken.pop()!r}, which means something else in TRL; rename it"
+            )
         self._kind: type[_Rollout] = type("Environment", (_Rollout,), methods)
 
     def rows(self, count: int) -> list[dict[str, Any]]:
@@ -62,9 +79,14 @@ class Episodes:
         return self._kind(self._split.env.fork())
 
     @staticmethod
-    def reward(completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence[Any], **_: Any) -> list[Any]:
+    def reward(
+        completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence[Any], **_: Any
+    ) -> list[Any]:
         """Return each rollout's reward; None, which TRL leaves out, where environment or tool could not run."""
-        return [one._finish(completion) for one, completion in zip(environments, completions, strict=True)]
+        return [
+            one._finish(completion)
+            for one, completion in zip(environments, completions, strict=True)
+        ]
 
 
 class _Rollout:
@@ -106,11 +128,19 @@ def _method(function: Mapping[str, Any]) -> Callable[..., str]:
     needed = set(function["parameters"].get("required", ()))
     ordered = sorted(kinds, key=lambda key: key not in needed)
     own = [
-        parameter(key, annotation=kinds[key], **({} if key in needed else {"default": properties[key].get("default")}))
+        parameter(
+            key,
+            annotation=kinds[key],
+            **({} if key in needed else {"default": properties[key].get("default")}),
+        )
         for key in ordered
     ]
-    vars(call)["__signature__"] = inspect.Signature([parameter("self"), *own], return_annotation=str)
+    vars(call)["__signature__"] = inspect.Signature(
+        [parameter("self"), *own], return_annotation=str
+    )
     call.__name__, call.__annotations__ = name, {**kinds, "return": str}
-    described = "\n".join(f"    {key}: {properties[key].get('description', key)}" for key in ordered)
+    described = "\n".join(
+        f"    {key}: {properties[key].get('description', key)}" for key in ordered
+    )
     call.__doc__ = f"{function['description']}\n\nArgs:\n{described}\n\nReturns:\n    What the environment answers."
     return call

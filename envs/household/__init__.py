@@ -19,5 +19,23 @@ from .pddl import State
 from .play import commands, intro, step
 from .world import World
 
-__all__ = ["SPLITS", "TASK_TYPES", "ALFWorldEnv", "Expert", "Game", "Games", "State", "World", "commands"]
-__all__ += ["game_of_row", "intro", "make_alfworld", "make_household", "open_games", "read_game", "step"]
+__all__ = [
+    "SPLITS",
+    "TASK_TYPES",
+    "ALFWorldEnv",
+    "Expert",
+    "Game",
+    "Games",
+    "State",
+    "World",
+    "commands",
+]
+__all__ += [
+    "game_of_row",
+    "intro",
+    "make_alfworld",
+    "make_household",
+    "open_games",
+    "read_game",
+    "step",
+]

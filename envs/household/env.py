@@ -40,7 +40,9 @@ class ALFWorldEnv(TextEnv):
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "game", "world", "state"}
-    quick: ClassVar[bool] = True  # a class that has state of its own, and does not say so too, forks as any other
+    quick: ClassVar[bool] = (
+        True  # a class that has state of its own, and does not say so too, forks as any other
+    )
 
     def __init__(
         self,
@@ -78,7 +80,13 @@ class ALFWorldEnv(TextEnv):
         won = world.won(self.state)
         allowed = answer != NOTHING
         info = {"command": command, "allowed": allowed, "won": won}
-        return Reply(self._shown(answer), float(won), StopReason.GOAL if won else None, info=info, valid=allowed)
+        return Reply(
+            self._shown(answer),
+            float(won),
+            StopReason.GOAL if won else None,
+            info=info,
+            valid=allowed,
+        )
 
     def gold(self) -> list[str]:
         """Return the rest of the walkthrough, or its shortest end that still succeeds from the present state."""
@@ -101,7 +109,9 @@ class ALFWorldEnv(TextEnv):
         system = self.system
         if system is None:
             dialect = self._playing()[0].dialect
-            system = SYSTEM.format(put=dialect.put, into=dialect.into, anywhere=" | ".join(dialect.anywhere))
+            system = SYSTEM.format(
+                put=dialect.put, into=dialect.into, anywhere=" | ".join(dialect.anywhere)
+            )
         return [{"role": "system", "content": system}, {"role": "user", "content": observation}]
 
     def fork(self) -> Self:
@@ -188,9 +198,15 @@ def one_command(text: str, example: str = "look") -> tuple[str, str]:
     tagged = _ACTION.search(text)
     command = (tagged[1] if tagged else text).strip()
     if tagged and not command:
-        return "", f"this reply has no command in its tags. Answer with one command, such as: {example}"
+        return (
+            "",
+            f"this reply has no command in its tags. Answer with one command, such as: {example}",
+        )
     lines = command.split("\n")  # other signs that end lines are for the game to refuse
     if len(lines) > 1:
         shown = lines[0][:_SHOWN]
-        return "", f"this reply has {len(lines)} lines, and nothing was done. Answer with one command, such as: {shown}"
+        return (
+            "",
+            f"this reply has {len(lines)} lines, and nothing was done. Answer with one command, such as: {shown}",
+        )
     return command, ""

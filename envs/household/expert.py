@@ -24,7 +24,9 @@ RARE = 0.002  # of a kind of receptacle, or of thing, that was not counted
 class Priors:
     """How often things are where at the start of a game."""
 
-    found: dict[str, dict[str, float]]  # by kinds of thing and receptacle: the share that holds such a thing
+    found: dict[
+        str, dict[str, float]
+    ]  # by kinds of thing and receptacle: the share that holds such a thing
     shut: dict[str, float]  # for each kind of receptacle the share that is closed at first
 
     def chance(self, thing: str, receptacle: str) -> float:
@@ -55,7 +57,9 @@ def parse_task(text: str) -> Chore:
     for task_type, form in _SENTENCES:
         if match := re.fullmatch(form, sentence):
             return Chore(task_type, match["thing"], match["target"])
-    raise ValueError(f"the task {sentence!r} is in none of ALFWorld's forms, such as 'put a clean mug in cabinet'")
+    raise ValueError(
+        f"the task {sentence!r} is in none of ALFWorld's forms, such as 'put a clean mug in cabinet'"
+    )
 
 
 _NAME = r"[a-z]+ \d+"
@@ -78,14 +82,24 @@ class Memory:
     """What is known of a house."""
 
     receptacles: list[str]  # the receptacles that the first text lists, from the last to the first
-    contents: dict[str, list[str]] = field(default_factory=dict)  # what was last seen in or on each receptacle
+    contents: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # what was last seen in or on each receptacle
     shut: set[str] = field(default_factory=set)  # the receptacles that are closed
     held: str = ""  # the thing in hand, empty for none
-    states: dict[str, set[str]] = field(default_factory=dict)  # of things that were treated: `clean`, `hot`, `cool`
+    states: dict[str, set[str]] = field(
+        default_factory=dict
+    )  # of things that were treated: `clean`, `hot`, `cool`
     here: set[str] = field(default_factory=set)  # the receptacles within reach, as far as known
-    groups: dict[str, set[str]] = field(default_factory=dict)  # receptacles known to be at the same place, by each
-    old: bool | None = None  # whether the text is that before alfworld 0.4; None while that is not known
-    refused: set[str] = field(default_factory=set)  # the commands that the game answered with `Nothing happens.`
+    groups: dict[str, set[str]] = field(
+        default_factory=dict
+    )  # receptacles known to be at the same place, by each
+    old: bool | None = (
+        None  # whether the text is that before alfworld 0.4; None while that is not known
+    )
+    refused: set[str] = field(
+        default_factory=set
+    )  # the commands that the game answered with `Nothing happens.`
 
     @classmethod
     def of_room(cls, text: str) -> Memory:
@@ -100,7 +114,9 @@ class Memory:
             if not self.here or goes_to not in self.receptacles:
                 self.refused.add(command)
                 return
-            self.here |= self.groups.get(goes_to, {goes_to})  # one cannot go where one is: it is at this place too
+            self.here |= self.groups.get(
+                goes_to, {goes_to}
+            )  # one cannot go where one is: it is at this place too
             self.groups.update(dict.fromkeys(self.here, self.here))
             return
         if goes_to:
@@ -113,7 +129,9 @@ class Memory:
             self.contents[name] = _LISTED.findall(listed)
         if found := _TAKEN.match(text):
             self.held = found[1]
-            self.contents[found[2]] = [thing for thing in self.contents.get(found[2], []) if thing != found[1]]
+            self.contents[found[2]] = [
+                thing for thing in self.contents.get(found[2], []) if thing != found[1]
+            ]
         elif found := _PUT.match(text):
             self.held = ""
             self.contents.setdefault(found[2], []).append(found[1])
@@ -124,7 +142,12 @@ class Memory:
 
     def things(self, kind: str) -> list[tuple[str, str]]:
         """Return the things of a kind that were seen, each with its receptacle."""
-        return [(thing, place) for place, seen in self.contents.items() for thing in seen if kind_of(thing) == kind]
+        return [
+            (thing, place)
+            for place, seen in self.contents.items()
+            for thing in seen
+            if kind_of(thing) == kind
+        ]
 
     def of_kind(self, kind: str) -> list[str]:
         return [name for name in self.receptacles if kind_of(name) == kind]
@@ -163,7 +186,9 @@ class Expert:
         if MARK in text:
             self.task, self.memory = parse_task(text), Memory.of_room(text)
         elif not self.command:
-            raise ValueError(f"the first text, {text[:60]!r}, states no task; begin with the first text of a game")
+            raise ValueError(
+                f"the first text, {text[:60]!r}, states no task; begin with the first text of a game"
+            )
         else:
             self.memory.read(self.command, text)
         self.command = self._next()
@@ -184,13 +209,20 @@ class Expert:
             return self._first(lamps, inside=False) or self._search(task.target)
         if task.verb and BECOMES[task.verb] not in memory.states.get(memory.held, ()):
             places = memory.of_kind(task.tool)
-            return self._first(((place, f"{task.verb} {memory.held} with {place}") for place in places), inside=False)
+            return self._first(
+                ((place, f"{task.verb} {memory.held} with {place}") for place in places),
+                inside=False,
+            )
         return self._put_into(self._targets())
 
     def _take(self) -> str:
         kept = self._targets()[:1] if self.task.number > 1 else []
         seen = self.memory.things(self.task.thing)
-        wanted = ((thing, place) for thing, place in seen if place not in kept and not self._needless(place))
+        wanted = (
+            (thing, place)
+            for thing, place in seen
+            if place not in kept and not self._needless(place)
+        )
         return self._first((place, f"take {thing} from {place}") for thing, place in wanted)
 
     def _put_into(self, places: list[str]) -> str:
@@ -203,7 +235,9 @@ class Expert:
         That is to go to the place first and, where the command reaches `inside` it, to open it.
         """
         memory = self.memory
-        place, command = next((choice for choice in choices if choice[1] not in memory.refused), ("", ""))
+        place, command = next(
+            (choice for choice in choices if choice[1] not in memory.refused), ("", "")
+        )
         if place and place not in memory.here:
             return f"go to {place}"
         return f"open {place}" if inside and place in memory.shut else command
@@ -220,17 +254,33 @@ class Expert:
 
         return sorted(memory.of_kind(self.task.target), key=work)
 
-    def _spare(self) -> list[str]:  # where to put a thing that is not wanted, best first: usual places, then near ones
+    def _spare(
+        self,
+    ) -> list[
+        str
+    ]:  # where to put a thing that is not wanted, best first: usual places, then near ones
         memory, kind = self.memory, kind_of(self.memory.held)
-        unlikely = {place for place in memory.receptacles if self.priors.chance(kind, kind_of(place)) <= RARE}
-        return sorted(memory.receptacles, key=lambda place: (place in unlikely, place not in memory.here))
+        unlikely = {
+            place
+            for place in memory.receptacles
+            if self.priors.chance(kind, kind_of(place)) <= RARE
+        }
+        return sorted(
+            memory.receptacles, key=lambda place: (place in unlikely, place not in memory.here)
+        )
 
     def _search(self, kind: str) -> str:
         """Return the next command of the search, towards the most promising receptacle; empty where all were seen."""
         memory, task = self.memory, self.task
-        wanted = {kind, task.target} if task.task_type == LOOK and not memory.things(task.target) else {kind}
+        wanted = (
+            {kind, task.target}
+            if task.task_type == LOOK and not memory.things(task.target)
+            else {kind}
+        )
         left = [place for place in memory.receptacles if place not in memory.contents]
-        left = [place for place in left if not {f"go to {place}", f"examine {place}"} & memory.refused]
+        left = [
+            place for place in left if not {f"go to {place}", f"examine {place}"} & memory.refused
+        ]
         if not left:
             return ""
         place = max(left, key=lambda place: self._worth(place, wanted))

@@ -30,7 +30,11 @@ _COMMENT = re.compile(r";[^\n]*")
 # the official games, those that alfworld 0.4.2 ships for making new ones, and those of the official games before
 # alfworld's own patch to version 2.1.2, which added `help` and renamed `put`.
 _DOMAINS = ("abd977daed3ce87d", "9f953aecdc35af60", "4c70787d391c88d2")
-_GRAMMARS = {"a1b429d0132e6637": "current", "d1588fc1bc2859ce": "current", "f8435e3d06cdb224": "old"}
+_GRAMMARS = {
+    "a1b429d0132e6637": "current",
+    "d1588fc1bc2859ce": "current",
+    "f8435e3d06cdb224": "old",
+}
 
 
 @dataclass(frozen=True)
@@ -68,15 +72,22 @@ class Game:
         except ValueError as error:
             raise ValueError(f"game {self.id}: its pddl_problem {error}") from None
         except (KeyError, IndexError, TypeError) as error:
-            raise ValueError(f"game {self.id}: its pddl_problem is no house of ALFWorld ({error!r})") from None
+            raise ValueError(
+                f"game {self.id}: its pddl_problem is no house of ALFWorld ({error!r})"
+            ) from None
         if world.won(world.start):
-            raise ValueError(f"game {self.id}: its goal holds before a command is given, so any command would be paid")
+            raise ValueError(
+                f"game {self.id}: its goal holds before a command is given, so any command would be paid"
+            )
         return world
 
     def walk(self, text: str | None = None) -> list[str]:
         """Return the walkthrough in the words of a form of text."""
         dialect = get_dialect(text or self.text)
-        return [_PUT.sub(rf"{dialect.put} \1 {dialect.into} \2", command) for command in self.walkthrough]
+        return [
+            _PUT.sub(rf"{dialect.put} \1 {dialect.into} \2", command)
+            for command in self.walkthrough
+        ]
 
 
 def game_of_row(row: Any, where: str) -> Game:
@@ -85,10 +96,14 @@ def game_of_row(row: Any, where: str) -> Game:
     Raises ValueError where a field is missing or of another kind; the message begins with `where`.
     """
     if not isinstance(row, dict):
-        raise ValueError(f"{where} is a {type(row).__name__}; a game is a JSON object with task and pddl_problem")
+        raise ValueError(
+            f"{where} is a {type(row).__name__}; a game is a JSON object with task and pddl_problem"
+        )
     task_type = _field(row, "task_type", where, "")
     if task_type and task_type not in TASK_TYPES:
-        raise ValueError(f"{where} has task_type {task_type!r}; the task types are {', '.join(TASK_TYPES)}")
+        raise ValueError(
+            f"{where} has task_type {task_type!r}; the task types are {', '.join(TASK_TYPES)}"
+        )
     return Game(
         _field(row, "id", where, where),
         _field(row, "split", where, ""),
@@ -114,7 +129,9 @@ def read_game(path: Path, id: str = "", split: str = "") -> Game:
     except ValueError as error:
         raise ValueError(f"{where} is not JSON in UTF-8: {error}") from None
     if not isinstance(data, dict):
-        raise ValueError(f"{where} is a {type(data).__name__}; a game is a JSON object with grammar and pddl_problem")
+        raise ValueError(
+            f"{where} is a {type(data).__name__}; a game is a JSON object with grammar and pddl_problem"
+        )
     grammar = _field(data, "grammar", where)
     if (task := _TASK_LINE.search(grammar)) is None:
         raise ValueError(f'{where}: its grammar has no rule "task"')
@@ -123,9 +140,18 @@ def read_game(path: Path, id: str = "", split: str = "") -> Game:
             f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones that turngym plays"
         )
     if _digest(_COMMENT.sub("", _field(data, "pddl_domain", where)).lower()) not in _DOMAINS:
-        raise ValueError(f"{where}: its pddl_domain differs from ALFWorld's, whose rules are the only ones supported")
+        raise ValueError(
+            f"{where}: its pddl_domain differs from ALFWorld's, whose rules are the only ones supported"
+        )
     folders = path.resolve().parent.parts
-    kind = next((part.partition("-")[0] for part in reversed(folders) if part.partition("-")[0] in TASK_TYPES), "")
+    kind = next(
+        (
+            part.partition("-")[0]
+            for part in reversed(folders)
+            if part.partition("-")[0] in TASK_TYPES
+        ),
+        "",
+    )
     split = split or next((part for part in reversed(folders) if part in SPLITS), "")
     sentence, problem = str(json.loads(task[2], strict=False)), _field(data, "pddl_problem", where)
     walk, solvable = _walkthrough(data, where), data.get("solvable", True) is not False
@@ -142,8 +168,12 @@ def _field(row: Mapping[str, Any], name: str, where: str, default: str | None = 
 
 def _walkthrough(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     walkthrough = row.get("walkthrough") or []
-    if not isinstance(walkthrough, Sequence) or not all(isinstance(command, str) for command in walkthrough):
-        raise ValueError(f"{where}: field 'walkthrough' is {walkthrough!r}; it is a list of commands")
+    if not isinstance(walkthrough, Sequence) or not all(
+        isinstance(command, str) for command in walkthrough
+    ):
+        raise ValueError(
+            f"{where}: field 'walkthrough' is {walkthrough!r}; it is a list of commands"
+        )
     return tuple(walkthrough)
 
 

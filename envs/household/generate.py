@@ -12,7 +12,21 @@ from typing import Any
 
 from ..tasks import KeyedRandom, check_choices, check_index, check_known, check_split, in_split
 from .game import TASK_TYPES, Game
-from .house import LAMP, LOOK, PAIRED, PICKED_UP, ROOMS, TABLES, THINGS, Chore, House, Receptacle, Thing, chores, hiding
+from .house import (
+    LAMP,
+    LOOK,
+    PAIRED,
+    PICKED_UP,
+    ROOMS,
+    TABLES,
+    THINGS,
+    Chore,
+    House,
+    Receptacle,
+    Thing,
+    chores,
+    hiding,
+)
 from .library import WORLDS, Games, task_types_of
 from .pddl import to_pddl
 from .world import World, get_dialect, make_world
@@ -60,7 +74,9 @@ def generate(task_type: str, size: str, difficulty: int, split: str, rng: KeyedR
             if in_split(house.signature, split):
                 return house
             sketch.move()
-    raise RuntimeError(f"{task_type} at size {size} has no house for split {split}; add variety to it")
+    raise RuntimeError(
+        f"{task_type} at size {size} has no house for split {split}; add variety to it"
+    )
 
 
 class _Sketch:
@@ -82,7 +98,14 @@ class _Sketch:
         self.others = range(fixed, len(self.things))
 
     def house(self) -> House:
-        return House(self.chore, self.form, tuple(self.rooms), tuple(self.receptacles), tuple(self.things), self.target)
+        return House(
+            self.chore,
+            self.form,
+            tuple(self.rooms),
+            tuple(self.receptacles),
+            tuple(self.things),
+            self.target,
+        )
 
     def move(self) -> None:
         if self.others:
@@ -101,7 +124,9 @@ class _Sketch:
 
     def _kinds(self, needed: Iterable[str]) -> Counter[str]:
         kinds = Counter(set(needed))
-        pool = list((sum((Counter(ROOMS[room]) for room in self.rooms), Counter[str]()) - kinds).elements())
+        pool = list(
+            (sum((Counter(ROOMS[room]) for room in self.rooms), Counter[str]()) - kinds).elements()
+        )
         for _ in range(min(self.rng.integer(*self.size.receptacles) - kinds.total(), len(pool))):
             kinds[pool.pop(self.rng.integer(0, len(pool) - 1))] += 1
         return kinds
@@ -115,7 +140,12 @@ class _Sketch:
             kind = order.pop(self.rng.integer(0, len(order) - 1))
             self.of_kind[kind] = []
             for number in range(1, kinds[kind] + 1):
-                beside = number > 1 and kind in PAIRED and self.size.shared and not self.rng.integer(0, _SHARED - 1)
+                beside = (
+                    number > 1
+                    and kind in PAIRED
+                    and self.size.shared
+                    and not self.rng.integer(0, _SHARED - 1)
+                )
                 places += not beside
                 self.of_kind[kind].append(len(self.receptacles))
                 self.receptacles.append(Receptacle(kind, number, places))
@@ -135,7 +165,11 @@ class _Sketch:
 
     def _add_others(self) -> None:
         there = self.of_kind.keys()
-        kinds = [name for name in PICKED_UP if name != self.chore.thing and not there.isdisjoint(THINGS[name].usual)]
+        kinds = [
+            name
+            for name in PICKED_UP
+            if name != self.chore.thing and not there.isdisjoint(THINGS[name].usual)
+        ]
         number = self.rng.integer(*self.size.things)
         while kinds and len(self.things) < number:
             kind = self.rng.choice(kinds)
@@ -197,5 +231,7 @@ def house_of(
 def _opened(i: int, text: str, split: str, *options: Any) -> tuple[Game, World]:
     name, house = house_of(i, split, *options)
     problem = house.problem()
-    game = Game(name, split, house.chore.task_type, house.task, to_pddl(problem), tuple(house.walkthrough()))
+    game = Game(
+        name, split, house.chore.task_type, house.task, to_pddl(problem), tuple(house.walkthrough())
+    )
     return game, make_world(problem, house.task, get_dialect(text))

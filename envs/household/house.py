@@ -15,7 +15,9 @@ from .game import TASK_TYPES
 from .pddl import Expression, Fact, PddlProblem, nested
 
 OPENABLE = frozenset({"cabinet", "drawer", "fridge", "microwave", "safe"})
-PAIRED = frozenset({"cabinet", "drawer", "shelf", "stoveburner"})  # two of them may be reached from one place
+PAIRED = frozenset(
+    {"cabinet", "drawer", "shelf", "stoveburner"}
+)  # two of them may be reached from one place
 FOR_ONE = frozenset({"coffeemachine", "handtowelholder", "toiletpaperhanger", "towelholder"})
 TOOLS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
 LAMP = "desklamp"
@@ -81,13 +83,17 @@ class Chore:
 
     def sources(self) -> tuple[str, ...]:
         """Return the kinds of receptacles where a wanted thing may lie in the beginning, the usual ones first."""
-        return tuple(kind for kind in THINGS[self.thing].fits if kind not in (self.target, self.tool))
+        return tuple(
+            kind for kind in THINGS[self.thing].fits if kind not in (self.target, self.tool)
+        )
 
     def goal(self) -> Expression:
         """Return the goal as PDDL in nested lists."""
         form = TABLES["goals"].get(self.task_type, TABLES["goals"]["other"])
         able = f"({self.verb}able ?o) (is{BECOMES[self.verb]} ?o) " if self.verb else ""
-        return nested(form.format(thing=f"{self.thing}type", target=f"{self.target}type", able=able))
+        return nested(
+            form.format(thing=f"{self.thing}type", target=f"{self.target}type", able=able)
+        )
 
 
 @cache
@@ -102,7 +108,11 @@ def chores(task_type: str) -> dict[str, tuple[Chore, ...]]:
             targets = tuple(target for target in kind.fits if target not in FOR_ONE)
         else:
             targets = kind.fits if _VERBS.get(task_type, "") in ("", *kind.can) else ()
-        possible = tuple(chore for chore in (Chore(task_type, name, target) for target in targets) if chore.sources())
+        possible = tuple(
+            chore
+            for chore in (Chore(task_type, name, target) for target in targets)
+            if chore.sources()
+        )
         if possible:
             found[name] = possible
     return found
@@ -121,7 +131,9 @@ def hiding(chore: Chore, usual: bool, hidden: bool | None) -> tuple[str, ...]:
 
 
 AGENT = "agent1"
-_FACTS = {"lamp": "toggleable", "vessel": "isreceptacleobject"} | {verb: verb + "able" for verb in (*TOOLS, "slice")}
+_FACTS = {"lamp": "toggleable", "vessel": "isreceptacleobject"} | {
+    verb: verb + "able" for verb in (*TOOLS, "slice")
+}
 
 
 class Receptacle(NamedTuple):
@@ -156,38 +168,63 @@ class House:
     chore: Chore  # what is to be done
     form: int  # in which of two sentences the task is stated
     rooms: tuple[str, ...]  # the rooms of the house; the text does not tell of them
-    receptacles: tuple[Receptacle, ...]  # its receptacles; places are numbered from 1, the agent begins at place 0
+    receptacles: tuple[
+        Receptacle, ...
+    ]  # its receptacles; places are numbered from 1, the agent begins at place 0
     things: tuple[Thing, ...]  # its things, the wanted ones first
     target: int  # the receptacle to which the walkthrough leads
 
     @property
     def signature(self) -> str:
         """A text that is the same for two houses exactly if their tasks are, however they are worded."""
-        receptacles = " ".join(sorted(f"{kind}-{number}-{place}" for kind, number, place in self.receptacles))
+        receptacles = " ".join(
+            sorted(f"{kind}-{number}-{place}" for kind, number, place in self.receptacles)
+        )
         where = [f"{receptacle.kind}-{receptacle.number}" for receptacle in self.receptacles]
-        things = sorted(f"{kind}-{number}-{where[inside]}-{clean:d}" for kind, number, inside, clean in self.things)
+        things = sorted(
+            f"{kind}-{number}-{where[inside]}-{clean:d}"
+            for kind, number, inside, clean in self.things
+        )
         return f"{self.chore.task_type} {self.chore.thing} {self.chore.target}: {receptacles}: {' '.join(things)}"
 
     def problem(self) -> PddlProblem:
         """Return the house as the PDDL problem that the engine plays."""
         ids, things = _ids(self.receptacles), _ids(self.things)
-        places = [f"loc_bar_{place}" for place in range(max(receptacle.place for receptacle in self.receptacles) + 1)]
-        types = {AGENT: "agent", **dict.fromkeys(places, "location"), **dict.fromkeys(ids, "receptacle")}
+        places = [
+            f"loc_bar_{place}"
+            for place in range(max(receptacle.place for receptacle in self.receptacles) + 1)
+        ]
+        types = {
+            AGENT: "agent",
+            **dict.fromkeys(places, "location"),
+            **dict.fromkeys(ids, "receptacle"),
+        }
         types |= dict.fromkeys(things, "object")
         facts: list[Fact] = [("atlocation", AGENT, places[0])]
         for one, id in zip(self.receptacles, ids):
-            facts += ("receptacletype", id, f"{one.kind}type"), ("receptacleatlocation", id, places[one.place])
+            facts += (
+                ("receptacletype", id, f"{one.kind}type"),
+                ("receptacleatlocation", id, places[one.place]),
+            )
             if one.kind in OPENABLE:
                 facts.append(("openable", id))
         for thing, id in zip(self.things, things):
             at = self.receptacles[thing.inside]
-            facts += ("objecttype", id, f"{thing.kind}type"), ("inreceptacle", id, ids[thing.inside])
+            facts += (
+                ("objecttype", id, f"{thing.kind}type"),
+                ("inreceptacle", id, ids[thing.inside]),
+            )
             facts.append(("objectatlocation", id, places[at.place]))
             facts.extend((fact, id) for fact in self._properties(thing, at.kind))
-        kinds, held = {receptacle.kind for receptacle in self.receptacles}, {thing.kind for thing in self.things}
+        kinds, held = (
+            {receptacle.kind for receptacle in self.receptacles},
+            {thing.kind for thing in self.things},
+        )
         room = [(fit, kind) for kind in held for fit in THINGS[kind].fits if fit in kinds]
         facts.extend(("cancontain", f"{fit}type", f"{kind}type") for fit, kind in room)
-        types |= {f"{kind}type": "rtype" for kind in kinds} | {f"{kind}type": "otype" for kind in held}
+        types |= {f"{kind}type": "rtype" for kind in kinds} | {
+            f"{kind}type": "otype" for kind in held
+        }
         return PddlProblem(types, frozenset(facts), self.chore.goal())
 
     def _properties(self, thing: Thing, at: str) -> Iterator[str]:
@@ -223,14 +260,22 @@ class House:
             yield from reach(thing.inside, inside=True)
             yield f"take {thing.name} from {self.receptacles[thing.inside].name}"
             if chore.verb:
-                tool = next(i for i, receptacle in enumerate(self.receptacles) if receptacle.kind == chore.tool)
+                tool = next(
+                    i
+                    for i, receptacle in enumerate(self.receptacles)
+                    if receptacle.kind == chore.tool
+                )
                 yield from reach(tool, inside=False)
                 yield f"{chore.verb} {thing.name} with {self.receptacles[tool].name}"
             yield from reach(self.target, inside=chore.task_type != LOOK)
             if chore.task_type != LOOK:
                 yield f"move {thing.name} to {self.receptacles[self.target].name}"
         if chore.task_type == LOOK:
-            lamp = next(thing for thing in self.things if thing.kind == chore.target and thing.inside == self.target)
+            lamp = next(
+                thing
+                for thing in self.things
+                if thing.kind == chore.target and thing.inside == self.target
+            )
             yield f"use {lamp.name}"
 
     @property
@@ -243,5 +288,7 @@ def _ids(named: Iterable[Receptacle | Thing]) -> list[str]:
     left, ids = Counter(one.kind for one in named), []
     for kind, number, *_ in named:
         place = f"bar_{left[kind] - number:02}"  # a basin's name is the part before the bar, and `basin`
-        ids.append(f"{kind[:-5]}_{place}_bar_{kind}" if kind.endswith("basin") else f"{kind}_{place}")
+        ids.append(
+            f"{kind[:-5]}_{place}_bar_{kind}" if kind.endswith("basin") else f"{kind}_{place}"
+        )
     return ids

@@ -24,7 +24,9 @@ from .world import World
 VERSION = 2  # of what is kept of a source
 
 
-def indexed(key: str, make: Callable[[], tuple[Sequence[Any], Arrays]]) -> tuple[list[list[Any]], Arrays]:
+def indexed(
+    key: str, make: Callable[[], tuple[Sequence[Any], Arrays]]
+) -> tuple[list[list[Any]], Arrays]:
     """Return the index of a source and the arrays beside it, which `make` makes where they are not kept yet."""
 
     def made() -> Arrays:
@@ -92,15 +94,22 @@ Listed: TypeAlias = tuple[GameEntry, Callable[[], Game]]
 def game_rows(path: Path) -> tuple[Listed, ...]:
     store = Store(path, lambda row, where: _entry(game_of_row(row, where)))
     entries = enumerate(map(GameEntry._make, store.index))
-    return tuple((one, partial(lambda i, id: game_of_row(store[i], id), i, one.id)) for i, one in entries)
+    return tuple(
+        (one, partial(lambda i, id: game_of_row(store[i], id), i, one.id)) for i, one in entries
+    )
 
 
 def game_folder(path: Path) -> tuple[Listed, ...]:
     """Return the games of a split of the official data: `TASK/TRIAL/game.tw-pddl` in a folder that the split names."""
 
     def scanned() -> tuple[Sequence[Any], Arrays]:
-        files = {"/".join((path.name, *file.parts[-3:-1])): file for file in sorted(path.glob("*/*/game.tw-pddl"))}
-        games = [id for id in files if "movable" not in id and "Sliced" not in id]  # as alfworld leaves them out
+        files = {
+            "/".join((path.name, *file.parts[-3:-1])): file
+            for file in sorted(path.glob("*/*/game.tw-pddl"))
+        }
+        games = [
+            id for id in files if "movable" not in id and "Sliced" not in id
+        ]  # as alfworld leaves them out
         return [_entry(read_game(files[id], id, path.name)) for id in games], {}
 
     with os.scandir(path) as tasks:
@@ -108,7 +117,9 @@ def game_folder(path: Path) -> tuple[Listed, ...]:
     index, _ = indexed(f"folder {path.resolve()} {state}", scanned)
     entries = map(GameEntry._make, index)
     file = "game.tw-pddl"
-    return tuple((one, partial(read_game, path.parent / one.id / file, one.id, one.split)) for one in entries)
+    return tuple(
+        (one, partial(read_game, path.parent / one.id / file, one.id, one.split)) for one in entries
+    )
 
 
 def game_file(path: Path) -> tuple[Listed, ...]:
@@ -140,7 +151,9 @@ class Games(Sequence[Game]):
 
 
 def open_games(
-    games: str | Path | None = None, split: str = "train", task_types: str | Sequence[str] | None = None
+    games: str | Path | None = None,
+    split: str = "train",
+    task_types: str | Sequence[str] | None = None,
 ) -> Games:
     """Return the solvable games of a split.
 
@@ -163,12 +176,20 @@ def open_games(
 
 
 @lru_cache(64)  # the environments of a process share their games
-def _selected(sources: tuple[tuple[Listed, ...], ...], path: Path, split: str, kinds: tuple[str, ...]) -> Games:
+def _selected(
+    sources: tuple[tuple[Listed, ...], ...], path: Path, split: str, kinds: tuple[str, ...]
+) -> Games:
     solvable = [found for source in sources for found in source if found[0].solvable]
-    chosen = [found for found in solvable if found[0].split in ("", split) and found[0].task_type in ("", *kinds)]
+    chosen = [
+        found
+        for found in solvable
+        if found[0].split in ("", split) and found[0].task_type in ("", *kinds)
+    ]
     if not chosen:
         there = Counter((entry.split, entry.task_type) for entry, _ in solvable)
-        have = ", ".join(f"{number} {kind} in {name}" for (name, kind), number in sorted(there.items()))
+        have = ", ".join(
+            f"{number} {kind} in {name}" for (name, kind), number in sorted(there.items())
+        )
         wanted = f"split {split} and task types {', '.join(kinds)}"
         raise ValueError(f"{path} has no solvable game of {wanted}; it has {have or 'no game'}")
     return Games(str(path), split, sorted(chosen, key=lambda found: found[0].id))
@@ -196,22 +217,42 @@ def _path(games: str | Path | None) -> Path:
     path = Path(named).expanduser() if named else Path.home() / ".cache" / "alfworld"
     if path.is_dir():
         return path
-    places = f"$ALFWORLD_DATA is {named!r}, which is no folder" if named else f"$ALFWORLD_DATA is not set, no {path}"
+    places = (
+        f"$ALFWORLD_DATA is {named!r}, which is no folder"
+        if named
+        else f"$ALFWORLD_DATA is not set, no {path}"
+    )
     raise FileNotFoundError(f"there are no ALFWorld games: no `games` given, {places}; {GET}")
 
 
 def _sources(path: Path, split: str) -> list[tuple[Listed, ...]]:
     if path.is_file():
-        return [_shared(game_file if path.suffix in (".tw-pddl", ".json") else game_rows, path, file_key(path))]
-    files = [file for file in sorted(path.glob("games*.jsonl*")) if file.name.endswith((".jsonl", ".gz", ".xz"))]
+        return [
+            _shared(
+                game_file if path.suffix in (".tw-pddl", ".json") else game_rows,
+                path,
+                file_key(path),
+            )
+        ]
+    files = [
+        file
+        for file in sorted(path.glob("games*.jsonl*"))
+        if file.name.endswith((".jsonl", ".gz", ".xz"))
+    ]
     if files:
         return [_shared(game_rows, file, file_key(file)) for file in files]
-    inside = [folder / name for folder in (path, *sorted(path.glob("json_2.1.*"))) for name in SPLITS]
+    inside = [
+        folder / name for folder in (path, *sorted(path.glob("json_2.1.*"))) for name in SPLITS
+    ]
     folders = [path] if path.name in SPLITS else [folder for folder in inside if folder.is_dir()]
     if found := [folder for folder in folders if folder.name == split]:
         return [_shared(game_folder, found[0], file_key(found[0]))]
     there = ", ".join(folder.name for folder in folders)
-    what = f"the splits {there} but not {split}" if there else "no games*.jsonl file and no folder of a split"
+    what = (
+        f"the splits {there} but not {split}"
+        if there
+        else "no games*.jsonl file and no folder of a split"
+    )
     raise FileNotFoundError(f"{path} has {what}; {GET}")
 
 

@@ -41,13 +41,19 @@ def parse_problem(text: str) -> PddlProblem:
     define = nested(text)
     if not isinstance(define, list) or not define or define[0] != "define":
         raise ValueError("is no PDDL problem: it does not begin with (define")
-    parts = {part[0]: part[1:] for part in define[1:] if isinstance(part, list) and part and isinstance(part[0], str)}
+    parts = {
+        part[0]: part[1:]
+        for part in define[1:]
+        if isinstance(part, list) and part and isinstance(part[0], str)
+    }
     for name in (":objects", ":init", ":goal"):
         if name not in parts:
             raise ValueError(f"is no complete PDDL problem: it has no {name}")
     if len(parts[":goal"]) != 1:
         raise ValueError("has a :goal that is not one expression")
-    facts = frozenset(_fact(part) for part in parts[":init"] if not isinstance(part, list) or part[:1] != ["="])
+    facts = frozenset(
+        _fact(part) for part in parts[":init"] if not isinstance(part, list) or part[:1] != ["="]
+    )
     return PddlProblem(dict(typed(parts[":objects"])), facts, parts[":goal"][0])
 
 
@@ -91,7 +97,9 @@ def nested(text: str) -> Expression:
         else:
             stack[-1].append(token)
     if len(stack) != 1 or len(stack[0]) != 1:
-        raise ValueError("does not close its parentheses" if len(stack) > 1 else "is not one PDDL expression")
+        raise ValueError(
+            "does not close its parentheses" if len(stack) > 1 else "is not one PDDL expression"
+        )
     return stack[0][0]
 
 
@@ -153,7 +161,9 @@ class Placed:
         if not things:
             return False
         inside, number = state.inside, self.number
-        return any((inside[receptacle] & things).bit_count() >= number for receptacle in self.receptacles)
+        return any(
+            (inside[receptacle] & things).bit_count() >= number for receptacle in self.receptacles
+        )
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,9 @@ class Lit:
 
     def met(self, state: State) -> bool:
         lamps = self.lamps & state.toggled
-        return lamps != 0 and any(state.inside[receptacle] & lamps for receptacle in self.here[state.place])
+        return lamps != 0 and any(
+            state.inside[receptacle] & lamps for receptacle in self.here[state.place]
+        )
 
 
 @dataclass(frozen=True)
@@ -181,13 +193,19 @@ class Held:
 Condition: TypeAlias = "Placed | Lit | Held"
 
 
-Having: TypeAlias = Callable[[str, str], int]  # the set of things or receptacles with a fixed property, by its value
+Having: TypeAlias = Callable[
+    [str, str], int
+]  # the set of things or receptacles with a fixed property, by its value
 
 _CAN = ("cleanable", "heatable", "coolable", "toggleable", "sliceable", "pickupable")
-FLAGS = {f"is{flag}": flag for flag in ("clean", "hot", "cool", "sliced", "toggled")}  # by predicate
+FLAGS = {
+    f"is{flag}": flag for flag in ("clean", "hot", "cool", "sliced", "toggled")
+}  # by predicate
 
 
-def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ...]) -> tuple[Condition, ...]:
+def parse_goal(
+    goal: Expression, having: Having, here: tuple[tuple[int, ...], ...]
+) -> tuple[Condition, ...]:
     """Return the conditions that must all be met.
 
     `having` gives the things or receptacles of which a predicate says a value (`objecttype`, `bowltype`), or which have
@@ -200,7 +218,9 @@ def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ..
         types: dict[str, str] = {}
         literals = list(_flat(part, {}, types, count()))
         found = (
-            _lit(literals, types, having, here) or _held(literals, types, having) or _placed(literals, types, having)
+            _lit(literals, types, having, here)
+            or _held(literals, types, having)
+            or _placed(literals, types, having)
         )
         if found is None:
             raise ValueError("has a goal that none of ALFWorld's six task types states")
@@ -208,7 +228,9 @@ def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ..
     return tuple(conditions)
 
 
-def _flat(part: Expression, names: dict[str, str], types: dict[str, str], numbers: Iterator[int]) -> Iterator[Fact]:
+def _flat(
+    part: Expression, names: dict[str, str], types: dict[str, str], numbers: Iterator[int]
+) -> Iterator[Fact]:
     """Yield the literals of nested `and` and `exists`, every variable under a name of its own."""
     if not isinstance(part, list) or not part:
         raise ValueError(f"has {part!r} in its goal")
@@ -240,24 +262,42 @@ def _placed(literals: list[Fact], types: dict[str, str], having: Having) -> Cond
     apart = {frozenset(literal[2:]) for literal in literals if literal[:2] == ("not", "=")}
     pairs = {frozenset((one, other)) for one in things for other in things if one != other}
     kinds = {_kind(thing, others, having) for thing in things}
-    kept = {literal[2] for literal in others if literal[0] == "receptacletype" and literal[1] == receptacle}
-    plain = all(literal[1] in things or literal[:2] == ("receptacletype", receptacle) for literal in others)
+    kept = {
+        literal[2]
+        for literal in others
+        if literal[0] == "receptacletype" and literal[1] == receptacle
+    }
+    plain = all(
+        literal[1] in things or literal[:2] == ("receptacletype", receptacle) for literal in others
+    )
     plain &= all(literal[1] == "=" for literal in literals if literal[0] == "not")
     found = kinds.pop() if apart == pairs and len(kinds) == len(kept) == 1 and plain else None
     if found is None:
         return None
-    return Placed(found[0], tuple(members(having("receptacletype", kept.pop()))), found[1], len(things))
+    return Placed(
+        found[0], tuple(members(having("receptacletype", kept.pop()))), found[1], len(things)
+    )
 
 
 def _lit(
     literals: list[Fact], types: dict[str, str], having: Having, here: tuple[tuple[int, ...], ...]
 ) -> Condition | None:
     by = {literal[0]: literal[1:] for literal in literals}
-    if set(by) != {"objecttype", "toggleable", "istoggled", "receptacleatlocation", "atlocation", "inreceptacle"}:
+    if set(by) != {
+        "objecttype",
+        "toggleable",
+        "istoggled",
+        "receptacleatlocation",
+        "atlocation",
+        "inreceptacle",
+    }:
         return None
     lamp, receptacle = by["inreceptacle"]
     place = by["atlocation"][1]
-    fits = by["toggleable"] == by["istoggled"] == (lamp,) and by["receptacleatlocation"] == (receptacle, place)
+    fits = by["toggleable"] == by["istoggled"] == (lamp,) and by["receptacleatlocation"] == (
+        receptacle,
+        place,
+    )
     if not fits or by["objecttype"][0] != lamp or len(types) != 4 or len(literals) != 6:
         return None
     return Lit(having("objecttype", by["objecttype"][1]) & having("toggleable", ""), here)
@@ -295,7 +335,9 @@ def to_pddl(problem: PddlProblem) -> str:
     """Return a problem as PDDL text, in one fixed order."""
     objects = "\n".join(f"    {id} - {kind}" for id, kind in sorted(problem.types.items()))
     listed = problem.by_predicate.items()
-    facts = "\n".join(f"    ({name} {' '.join(words)})" for name, found in listed for words in found)
+    facts = "\n".join(
+        f"    ({name} {' '.join(words)})" for name, found in listed for words in found
+    )
     return (
         f"(define (problem house)\n  (:domain alfred)\n  (:objects\n{objects}\n  )\n"
         f"  (:init\n    (= (total-cost) 0)\n{facts}\n  )\n  (:goal {_shown(problem.goal)})\n)\n"

@@ -20,7 +20,9 @@ HELP: str = TEXTS["help"]
 
 def intro(world: World) -> str:
     """Return what the agent reads first."""
-    return str(TEXTS["intro"]).format(look=_look(world, world.start, world.receptacles), task=world.task)
+    return str(TEXTS["intro"]).format(
+        look=_look(world, world.start, world.receptacles), task=world.task
+    )
 
 
 def step(world: World, state: State, command: str) -> tuple[State, str]:
@@ -41,7 +43,11 @@ def step(world: World, state: State, command: str) -> tuple[State, str]:
         done = _take(world, state, first, second)
     else:
         first, _, second = rest.partition(" with ")
-        done = _slice(world, state, first, second) if verb == "slice" else _treat(world, state, verb, first, second)
+        done = (
+            _slice(world, state, first, second)
+            if verb == "slice"
+            else _treat(world, state, verb, first, second)
+        )
     return done or (state, NOTHING)
 
 
@@ -85,8 +91,16 @@ def _examine(world: World, state: State, name: str) -> tuple[State, str] | None:
         return None
     if thing in world.inner:
         return state, f"This is a normal {name}. In it, you see {listed(world.inner[thing])}."
-    flags = {"clean": state.clean, "hot": state.hot, "cool": state.cool, "sliced": state.sliced, "on": state.toggled}
-    return state, _condition(name, **{flag: things >> thing & 1 == 1 for flag, things in flags.items()})
+    flags = {
+        "clean": state.clean,
+        "hot": state.hot,
+        "cool": state.cool,
+        "sliced": state.sliced,
+        "on": state.toggled,
+    }
+    return state, _condition(
+        name, **{flag: things >> thing & 1 == 1 for flag, things in flags.items()}
+    )
 
 
 def _use(world: World, state: State, name: str) -> tuple[State, str] | None:
@@ -131,7 +145,9 @@ def _put(world: World, state: State, name: str, target: str) -> tuple[State, str
     return state, f"You {world.dialect.put} the {name} {world.dialect.into} the {target}."
 
 
-def _treat(world: World, state: State, verb: str, name: str, target: str) -> tuple[State, str] | None:
+def _treat(
+    world: World, state: State, verb: str, name: str, target: str
+) -> tuple[State, str] | None:
     thing, receptacle = world.thing.get(name, -1), _reach(world, state, target)
     if verb not in world.used_to or thing < 0 or receptacle < 0 or state.held != thing:
         return None
@@ -153,7 +169,9 @@ def _slice(world: World, state: State, name: str, knife: str) -> tuple[State, st
         return None
     if not world.can["slice"] >> thing & 1 or not state.around[thing] >> state.place & 1:
         return None
-    return state._replace(sliced=state.sliced | 1 << thing), f"You sliced the {name} with the {knife}."
+    return state._replace(
+        sliced=state.sliced | 1 << thing
+    ), f"You sliced the {name} with the {knife}."
 
 
 def _say(world: World, state: State, command: str) -> str:
@@ -172,7 +190,11 @@ def _look(world: World, state: State, around: Sequence[str]) -> str:
     names = facing([world.receptacles[r] for r in here])
     # A thing lies "next to" a receptacle that it was taken from, once for each, when it is at the same place again.
     at = 1 << state.place
-    loose = [o for o in range(len(world.things)) if state.around[o] & at] if any(state.left[r] for r in here) else []
+    loose = (
+        [o for o in range(len(world.things)) if state.around[o] & at]
+        if any(state.left[r] for r in here)
+        else []
+    )
     floor = [world.things[o] for o in loose for r in here if state.left[r] >> o & 1]
     return f"You are facing the {names}. Next to it, you see {listed(floor)}."
 
@@ -182,7 +204,9 @@ def _look_at(world: World, state: State, receptacle: int) -> str:
     if world.shut(state, receptacle):
         return f"The {name} is closed."
     where = f"The {name} is open. In it" if world.openable >> receptacle & 1 else f"On the {name}"
-    return f"{where}, you see {listed([world.things[o] for o in members(state.inside[receptacle])])}."
+    return (
+        f"{where}, you see {listed([world.things[o] for o in members(state.inside[receptacle])])}."
+    )
 
 
 _ON_ONE = {"open": _open, "close": _close, "examine": _examine, "use": _use}
@@ -190,8 +214,14 @@ _ON_ONE = {"open": _open, "close": _close, "examine": _examine, "use": _use}
 
 def commands(world: World, state: State) -> list[str]:
     """Return the admissible commands, sorted."""
-    goings = (f"go to {name}" for name, where in zip(world.receptacles, world.where) if where != state.place)
-    return sorted([*world.dialect.anywhere, *goings, *_with_near(world, state), *_with_held(world, state)])
+    goings = (
+        f"go to {name}"
+        for name, where in zip(world.receptacles, world.where)
+        if where != state.place
+    )
+    return sorted(
+        [*world.dialect.anywhere, *goings, *_with_near(world, state), *_with_held(world, state)]
+    )
 
 
 def _with_near(world: World, state: State) -> Iterator[str]:
@@ -211,13 +241,22 @@ def _with_near(world: World, state: State) -> Iterator[str]:
 def _with_held(world: World, state: State) -> Iterator[str]:
     if state.held < 0:
         return
-    here, names, put, into = world.here[state.place], world.receptacles, world.dialect.put, world.dialect.into
+    here, names, put, into = (
+        world.here[state.place],
+        world.receptacles,
+        world.dialect.put,
+        world.dialect.into,
+    )
     thing, bit = world.things[state.held], 1 << state.held
     yield f"examine {thing}"
     for verb, places in world.used_to.items():
         if world.can[verb] & bit:
             yield from (f"{verb} {thing} with {names[r]}" for r in here if places >> r & 1)
-    yield from (f"{put} {thing} {into} {names[r]}" for r in here if world.fits[r] & bit and not world.shut(state, r))
+    yield from (
+        f"{put} {thing} {into} {names[r]}"
+        for r in here
+        if world.fits[r] & bit and not world.shut(state, r)
+    )
     if world.can["cut"] & bit:
         near = (o for o in members(world.can["slice"]) if state.around[o] >> state.place & 1)
         yield from (f"slice {world.things[o]} with {thing}" for o in near)

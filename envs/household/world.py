@@ -10,9 +10,20 @@ from functools import reduce
 
 from .pddl import FLAGS, Condition, PddlProblem, State, parse_goal
 
-_USED_TO = {"clean": ("sinktype", "sinkbasintype"), "heat": ("microwavetype",), "cool": ("fridgetype",)}
+_USED_TO = {
+    "clean": ("sinktype", "sinkbasintype"),
+    "heat": ("microwavetype",),
+    "cool": ("fridgetype",),
+}
 _KNIVES = ("knifetype", "butterknifetype")
-_ABLE = ("pickup", "clean", "heat", "cool", "toggle", "slice")  # what a fact such as `sliceable` allows
+_ABLE = (
+    "pickup",
+    "clean",
+    "heat",
+    "cool",
+    "toggle",
+    "slice",
+)  # what a fact such as `sliceable` allows
 _SIGNS = (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ","))
 
 
@@ -106,14 +117,23 @@ class _Builder:
         self.places = by_type["location"]
         if len(by_type["agent"]) != 1 or not self.receptacles:
             raise ValueError("has no house: it needs one agent, receptacles and where they are")
-        self.number = {id: i for ids in (self.things, self.receptacles, self.places) for i, id in enumerate(ids)}
+        self.number = {
+            id: i
+            for ids in (self.things, self.receptacles, self.places)
+            for i, id in enumerate(ids)
+        }
 
     def world(self, task: str, dialect: Dialect) -> World:
         where = self._where()
-        here = tuple(tuple(r for r, at in enumerate(where) if at == place) for place in range(len(self.places)))
+        here = tuple(
+            tuple(r for r, at in enumerate(where) if at == place)
+            for place in range(len(self.places))
+        )
         names, receptacles = self._names(self.things), self._names(self.receptacles)
         if len({*names, *receptacles}) < len(names) + len(receptacles):
-            twice = next(name for name, count in Counter((*names, *receptacles)).items() if count > 1)
+            twice = next(
+                name for name, count in Counter((*names, *receptacles)).items() if count > 1
+            )
             raise ValueError(f"calls two things {twice!r}, and a command could mean either")
         return World(
             task=task,
@@ -125,9 +145,12 @@ class _Builder:
             here=here,
             fits=self._fits(),
             openable=self._having("openable"),
-            used_to={verb: self._having("receptacletype", *kinds) for verb, kinds in _USED_TO.items()},
+            used_to={
+                verb: self._having("receptacletype", *kinds) for verb, kinds in _USED_TO.items()
+            },
             inner=self._inner(),
-            can={"cut": self._having("objecttype", *_KNIVES)} | {verb: self._having(verb + "able") for verb in _ABLE},
+            can={"cut": self._having("objecttype", *_KNIVES)}
+            | {verb: self._having(verb + "able") for verb in _ABLE},
             goal=parse_goal(self.goal, self._having, here),
             start=self._start(),
             thing={name: i for i, name in enumerate(names)},
@@ -135,7 +158,9 @@ class _Builder:
         )
 
     def _inner(self) -> dict[int, tuple[str, ...]]:
-        inner: dict[int, tuple[str, ...]] = {self.number[o]: () for (o,) in self.facts.get("isreceptacleobject", ())}
+        inner: dict[int, tuple[str, ...]] = {
+            self.number[o]: () for (o,) in self.facts.get("isreceptacleobject", ())
+        }
         for thing, outer in self.facts.get("inreceptacleobject", ()):
             if self.number[outer] in inner:
                 inner[self.number[outer]] += (self.names[thing],)
@@ -149,13 +174,21 @@ class _Builder:
         at = {fact[0]: fact[1] for fact in facts}
         if set(at) != set(self.receptacles) or len(at) != len(facts):
             missing = sorted(set(self.receptacles) - set(at))
-            raise ValueError(f"has receptacles without a place or with two: {', '.join(missing) or 'see :init'}")
+            raise ValueError(
+                f"has receptacles without a place or with two: {', '.join(missing) or 'see :init'}"
+            )
         return tuple(self.number[at[id]] for id in self.receptacles)
 
     def _having(self, predicate: str, *values: str) -> int:
         """Return what a predicate says one of `values` of; without a value, what has the property itself."""
         wanted = [(value,) if value else () for value in values or ("",)]
-        return sum({1 << self.number[fact[0]] for fact in self.facts.get(predicate, ()) if fact[1:] in wanted})
+        return sum(
+            {
+                1 << self.number[fact[0]]
+                for fact in self.facts.get(predicate, ())
+                if fact[1:] in wanted
+            }
+        )
 
     def _fits(self) -> tuple[int, ...]:
         of_type: dict[str, int] = defaultdict(int)

@@ -15,7 +15,12 @@ CONFINING = tuple(level for level in LEVELS if level != "rlimits-only")
 """The levels that are a boundary, the strongest first."""
 
 FUNCTIONS = frozenset(
-    {f"{arc}{name}{hyperbolic}" for name in ("sin", "cos", "tan") for arc in ("", "a") for hyperbolic in ("", "h")}
+    {
+        f"{arc}{name}{hyperbolic}"
+        for name in ("sin", "cos", "tan")
+        for arc in ("", "a")
+        for hyperbolic in ("", "h")
+    }
     | {"sec", "csc", "cot", "exp", "log", "ln", "sqrt", "Abs"}
 )
 """The functions that an integral may call, as sympy spells them."""
@@ -60,7 +65,9 @@ def is_integral(answer: Expression, integrand: Expression, variable: str, second
 
     Raises NotDecided where sympy oversteps `seconds` or its memory, or raises; GraderFailure where it cannot run.
     """
-    program = _PROGRAM.format(answer=answer.sympy_code, integrand=integrand.sympy_code, variable=variable)
+    program = _PROGRAM.format(
+        answer=answer.sympy_code, integrand=integrand.sympy_code, variable=variable
+    )
     try:
         tool = PythonTool(seconds, MEMORY_MB, persistent=False, level=find_level())
         result = tool.call({"code": program})

@@ -66,7 +66,9 @@ def read_expression(
     Raises NoExpression where it is anything else, divides by zero, or is too long, deep or large.
     """
     if len(text) > MAX_LENGTH:
-        raise NoExpression(f"the expression has {len(text)} characters; at most {MAX_LENGTH} are read")
+        raise NoExpression(
+            f"the expression has {len(text)} characters; at most {MAX_LENGTH} are read"
+        )
     reader = _ExpressionReader(_split(text), names, frozenset(functions), powers)
     value = reader.sum(0)
     if reader.rest():
@@ -94,7 +96,9 @@ def _skip_blanks(text: str, place: int) -> int:
 class _ExpressionReader:
     """Reads parts from left to right. Each method returns the value of what it has read, None where that has names."""
 
-    def __init__(self, parts: list[_Part], names: bool, functions: frozenset[str], powers: bool) -> None:
+    def __init__(
+        self, parts: list[_Part], names: bool, functions: frozenset[str], powers: bool
+    ) -> None:
         self.parts, self.place = parts, 0
         self.names, self.functions, self.powers = names, functions, powers
         self.numbers: list[Fraction] = []
@@ -149,7 +153,11 @@ class _ExpressionReader:
             self.seen.add(part.text)
             self.written.append(part.text if part.text in CONSTANTS else f"Symbol({part.text!r})")
             return None
-        raise NoExpression(f"{part.text!r} stands in place of a value" if part.text else "the expression breaks off")
+        raise NoExpression(
+            f"{part.text!r} stands in place of a value"
+            if part.text
+            else "the expression breaks off"
+        )
 
     def closed(self, depth: int) -> Fraction | None:
         value = self.sum(depth + 1)

@@ -48,7 +48,9 @@ def extract_answer(text: str) -> str | None:
     is none. None when there is no box, it is empty, or a thought never ends.
     """
     text = _reply(text)
-    boxes: list[tuple[int, int, int]] = []  # of each closed one that is in no other: begin, begin and end of content
+    boxes: list[
+        tuple[int, int, int]
+    ] = []  # of each closed one that is in no other: begin, begin and end of content
     opened: list[tuple[int, int] | None] = []
     for token in _TOKEN.finditer(text):
         if token["bare"] or token["bare_letter"]:
@@ -78,7 +80,10 @@ def last_answer(text: str) -> str | None:
     """Return what `extract_answer` does; where there is no box, the last formula or number, as after GSM8K's `####`."""
     if _BOX.search(text):
         return extract_answer(text)
-    found = [formula[formula.lastgroup or 0].strip() for formula in _LAST.finditer(_reply(text)[-_MAX_TAIL:])]
+    found = [
+        formula[formula.lastgroup or 0].strip()
+        for formula in _LAST.finditer(_reply(text)[-_MAX_TAIL:])
+    ]
     return found[-1] or None if found else None
 
 
@@ -107,11 +112,19 @@ def stated_answer(reply: str, words: int) -> str | None:
         return None if asked else said[: end.start() if end else None].strip(_DRESS) or None
     lines = [line.strip(_DRESS) for line in reply.splitlines() if re.search(r"\w", line)]
     last = lines[-1] if lines else ""
-    return None if last.endswith(("?", ":")) or len(_WORD.findall(last)) > words else last.removesuffix(".") or None
+    return (
+        None
+        if last.endswith(("?", ":")) or len(_WORD.findall(last)) > words
+        else last.removesuffix(".") or None
+    )
 
 
 Extract = Callable[[str], str | None]
-EXTRACTIONS: Mapping[str, Extract] = {"box": extract_answer, "last": last_answer, "lenient": lenient_answer}
+EXTRACTIONS: Mapping[str, Extract] = {
+    "box": extract_answer,
+    "last": last_answer,
+    "lenient": lenient_answer,
+}
 
 
 def _reply(text: str) -> str:

@@ -58,7 +58,9 @@ def ask(workers: Pool, needs: str, request: Mapping[str, Any], deadline: float) 
     try:
         return workers.ask(request, deadline)
     except StartFailure as error:
-        raise GraderFailure(f"the grader's process cannot start: {error}; check that {needs} imports") from error
+        raise GraderFailure(
+            f"the grader's process cannot start: {error}; check that {needs} imports"
+        ) from error
 
 
 _workers = Pool(Path(__file__).with_name("worker.py"))
@@ -75,11 +77,15 @@ class MathGrader:
             no box; or a function that returns the answer, or None.
     """
 
-    def __init__(self, deadline: float = 4.0, *, shortcuts: bool = True, extract: str | Extract = "box") -> None:
+    def __init__(
+        self, deadline: float = 4.0, *, shortcuts: bool = True, extract: str | Extract = "box"
+    ) -> None:
         if not deadline > 0:
             raise ValueError(f"deadline is {deadline} seconds; it must be above 0")
         if isinstance(extract, str) and extract not in EXTRACTIONS:
-            raise ValueError(f"extract is {extract!r}; it must be one of {', '.join(EXTRACTIONS)}, or a function")
+            raise ValueError(
+                f"extract is {extract!r}; it must be one of {', '.join(EXTRACTIONS)}, or a function"
+            )
         self.deadline, self.shortcuts = deadline, shortcuts
         self._extract = EXTRACTIONS[extract] if isinstance(extract, str) else extract
         self._quick = isinstance(extract, str)  # either of them takes a box
@@ -101,7 +107,9 @@ class MathGrader:
         """
         if self._quick and (verdict := quick_verdict(completion, gold)) is not None:
             answer, right, alike = verdict
-            return Grade(1.0 if right else 0.0, answer, "string" if alike and self.shortcuts else "numeric")
+            return Grade(
+                1.0 if right else 0.0, answer, "string" if alike and self.shortcuts else "numeric"
+            )
         if (found := self._extract(completion)) is None:
             return Grade(0.0, None, "no-answer")
         score, how, error = self._compare(gold, found)
@@ -122,8 +130,13 @@ class MathGrader:
         except ZeroDivisionError:
             return False
         if one is not None and other is not None:
-            return not other_unit(one, other) and (same_number(one, other) or same_number(other, one))
-        return any(self._compare(gold, answer)[0] > 0 for gold, answer in ((first, second), (second, first)))
+            return not other_unit(one, other) and (
+                same_number(one, other) or same_number(other, one)
+            )
+        return any(
+            self._compare(gold, answer)[0] > 0
+            for gold, answer in ((first, second), (second, first))
+        )
 
     @staticmethod
     def close() -> None:
@@ -132,7 +145,11 @@ class MathGrader:
 
     def _compare(self, gold: str, answer: str) -> tuple[float, str, str | None]:
         if len(answer) > MAX_ANSWER:
-            return 0.0, "failed", f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read"
+            return (
+                0.0,
+                "failed",
+                f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read",
+            )
         if self.shortcuts and _text(gold) and _text(gold) == _text(answer):
             return 1.0, "string", None
         gold, answer = prepared(gold, answer)
@@ -157,7 +174,9 @@ class MathGrader:
                 return 0.0, "failed", reason
         return self._formulas(remainder.pairs, remainder.gold, remainder.answer)
 
-    def _formulas(self, pairs: Sequence[tuple[str, str]], gold: str, answer: str) -> tuple[float, str, str | None]:
+    def _formulas(
+        self, pairs: Sequence[tuple[str, str]], gold: str, answer: str
+    ) -> tuple[float, str, str | None]:
         """Return math-verify's verdict on two texts, none of whose `pairs` of values may be one that it misreads."""
         verdict = _math_verify(*_bare(gold, answer), self.deadline)
         if verdict[0]:
@@ -193,7 +212,12 @@ def _as_in(text: str, other: str) -> str:
         if _LONE_UPPER_I.search(other) is None:
             text = _LONE_UPPER_I.sub(" i", text)
         text = _J_BEHIND_DIGIT.sub(" i", text)
-    if "e" in other and "E" in text and _LONE_E.search(other) and _LONE_UPPER_E.search(other) is None:
+    if (
+        "e" in other
+        and "E" in text
+        and _LONE_E.search(other)
+        and _LONE_UPPER_E.search(other) is None
+    ):
         text = _LONE_UPPER_E.sub("e", text)
     return text
 
@@ -203,7 +227,11 @@ def restates(answer: str, gold: str, quotients: frozenset[tuple[int, int]]) -> b
 
     Signs, units, brackets and a name in front count for nothing.
     """
-    return (written := _quotient(answer)) in quotients and written is not None and written != _quotient(gold)
+    return (
+        (written := _quotient(answer)) in quotients
+        and written is not None
+        and written != _quotient(gold)
+    )
 
 
 def _quotient(text: str) -> tuple[int, int] | None:
@@ -280,7 +308,9 @@ def _number(known: Number, gold: str, answer: str) -> tuple[float, str, str | No
     return float(same_number(known, given)), "numeric", None
 
 
-_SIGNED = re.compile(r"(?P<before>(?:.*, ?)?)(?:\\pm|\\mp) ?(?P<value>[^,]+)(?P<behind>(?:,.*)?)", re.DOTALL)
+_SIGNED = re.compile(
+    r"(?P<before>(?:.*, ?)?)(?:\\pm|\\mp) ?(?P<value>[^,]+)(?P<behind>(?:,.*)?)", re.DOTALL
+)
 
 
 def _worked_signs(text: str) -> str:
@@ -337,7 +367,9 @@ def _cells(parts: ElementTexts) -> ElementTexts:
     return ElementTexts(f"matrix {shape}", tuple(cell.strip() for row in rows for cell in row))
 
 
-def _remainder_of_tuples(gold: ElementTexts, answer: ElementTexts, values: Sequence[Value | None]) -> Remainder:
+def _remainder_of_tuples(
+    gold: ElementTexts, answer: ElementTexts, values: Sequence[Value | None]
+) -> Remainder:
     if len(gold.elements) != len(answer.elements):
         return Remainder((0.0, "failed", "the box holds another number of values"))
     pairs = []
@@ -354,14 +386,18 @@ def _remainder_of_tuples(gold: ElementTexts, answer: ElementTexts, values: Seque
     return Remainder(None, ones, others, tuple(pairs))
 
 
-def _remainder_of_lists(gold: ElementTexts, answer: ElementTexts, values: Sequence[Value | None]) -> Remainder:
+def _remainder_of_lists(
+    gold: ElementTexts, answer: ElementTexts, values: Sequence[Value | None]
+) -> Remainder:
     left = list(zip(answer.elements, map(_read, answer.elements), strict=True))
     for value in values:
         if value is None:
             continue
         same = [one for one in left if one[1] is not None and same_value(value, one[1])]
         if not same:
-            return Remainder((0.0, "failed", "the box does not hold one of the numbers, worked out"))
+            return Remainder(
+                (0.0, "failed", "the box does not hold one of the numbers, worked out")
+            )
         left.remove(same[0])
     formulas = [one for value, one in zip(values, gold.elements, strict=True) if value is None]
     others = [text for text, _ in left]
@@ -413,7 +449,10 @@ def _fault(gold: str) -> str | None:
         return "is a whole solution: give what is in its box alone"
     if re.search(r"^[*/=^]|[-+*/=^_\\]$", gold):
         return "begins or ends with an operator"
-    depths = [0, *accumulate(1 if brace == "{" else -1 for brace in re.findall(r"(?<!\\)[{}]", gold))]
+    depths = [
+        0,
+        *accumulate(1 if brace == "{" else -1 for brace in re.findall(r"(?<!\\)[{}]", gold)),
+    ]
     return "has unbalanced braces" if depths[-1] or min(depths) < 0 else None
 
 
@@ -436,10 +475,16 @@ def _bare(gold: str, answer: str) -> tuple[str, str]:
 
 def _math_verify(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
     request, died = {"gold": gold, "answer": answer, "seconds": deadline}, ""
-    for _ in range(2):  # a worker that dies once may be the machine's fault; twice on the same answer is the answer's
+    for _ in range(
+        2
+    ):  # a worker that dies once may be the machine's fault; twice on the same answer is the answer's
         try:
             reply = ask(_workers, "math-verify", request, deadline)
-            return float(reply["equal"]), "failed" if "error" in reply else "math-verify", reply.get("error")
+            return (
+                float(reply["equal"]),
+                "failed" if "error" in reply else "math-verify",
+                reply.get("error"),
+            )
         except Deadline:
             return 0.0, "timeout", f"comparing took over {deadline:g} s"
         except Died as error:
@@ -457,7 +502,9 @@ _PRIME = re.compile(r"'|\\prime(?![A-Za-z])")
 _GOES_ON = re.compile(r"\\(?:[lcdv]?dots[bcimo]?)(?![A-Za-z])|…|\.\.\.")
 # Numbers in other notations, and powers of 0.
 _OTHERWISE = re.compile(r"(?<![\w.])0[xXoObB][\da-fA-F]|(?<=[\d.)]) ?_|(?<![\d.])0(?:\.0*+)? ?\^")
-_INFINITE = re.compile(r"\\infty(?![A-Za-z])|(?<![A-Za-z\\])(?:nan|inf(?:inity)?|oo|zoo)(?![A-Za-z])", re.IGNORECASE)
+_INFINITE = re.compile(
+    r"\\infty(?![A-Za-z])|(?<![A-Za-z\\])(?:nan|inf(?:inity)?|oo|zoo)(?![A-Za-z])", re.IGNORECASE
+)
 _GREEK = (
     r"(?:[a-z]*(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi|chi"
     r"|psi|omega)|ell|hbar)(?![A-Za-z])"
@@ -502,7 +549,9 @@ def refusal(gold: str, answer: str) -> str | None:
     return None
 
 
-_NOTHING_IN_WORDS = re.compile(r"\\(?:text|math(?:rm|bf|it|bb|cal|sf|tt)|boldsymbol|operatorname) ?\{\W*\}")
+_NOTHING_IN_WORDS = re.compile(
+    r"\\(?:text|math(?:rm|bf|it|bb|cal|sf|tt)|boldsymbol|operatorname) ?\{\W*\}"
+)
 
 
 def _empty(text: str) -> bool:
@@ -534,7 +583,9 @@ def _no_value(gold: str, answer: str) -> str | None:
     return None
 
 
-def _lettered(text: str) -> bool:  # with a letter that stands for something: none of a command, a function or words
+def _lettered(
+    text: str,
+) -> bool:  # with a letter that stands for something: none of a command, a function or words
     return re.search(r"[A-Za-z]", _COMMAND.sub(" ", text)) is not None
 
 

@@ -63,7 +63,12 @@ def make_math(
             (`lenient`).
         tools: Tools, `module:name` or as a package declares them, one or several; with any, there are four turns.
     """
-    reading = {"holdout": holdout, "config": config, "problem_field": problem_field, "answer_field": answer_field}
+    reading = {
+        "holdout": holdout,
+        "config": config,
+        "problem_field": problem_field,
+        "answer_field": answer_field,
+    }
     questions, grader = _questions(tasks, split, difficulty, families, answers, reading, bad_rows)
     held = load_tools(tools)
     prompt = prompt_of(system, SYSTEM, FULL.format(calls=CALLS if held else ""))
@@ -106,7 +111,12 @@ def make_math_python(
     The other arguments are those of `make_math` and of `QuestionEnv`.
     """
     python = PythonTool(timeout, memory_mb, max_output, level=level, packages=packages)
-    reading = {"holdout": holdout, "config": config, "problem_field": problem_field, "answer_field": answer_field}
+    reading = {
+        "holdout": holdout,
+        "config": config,
+        "problem_field": problem_field,
+        "answer_field": answer_field,
+    }
     questions, grader = _questions(tasks, split, difficulty, families, answers, reading, bad_rows)
     prompt = prompt_of(system, SYSTEM_TOOL, FULL.format(calls=CALLS))
     held = [python, *load_tools(tools)]
@@ -125,7 +135,9 @@ def _questions(
     grader = MathGrader(extract="lenient" if is_lenient(answers) else "box")
     if source is not None:
         if is_lenient(answers) and str(source).startswith(PREFIX):
-            raise ValueError(f"answers is {answers!r}, but reasoning-gym's scorers read boxes alone; leave it out")
+            raise ValueError(
+                f"answers is {answers!r}, but reasoning-gym's scorers read boxes alone; leave it out"
+            )
         refuse(f"the tasks come from {source}", difficulty=difficulty, families=families)
         options = SourceOptions(split, **reading, bad_rows=bad_rows, check_gold=grader.check_gold)
         return load(source, options, grader)
@@ -143,8 +155,12 @@ def load(source: str | Path, options: SourceOptions, grader: Grader) -> tuple[Ta
     """
     name = str(source)
     if name.startswith(PREFIX) and not is_file(source):
-        options.refuse("reasoning-gym makes its tasks", "holdout", "config", "problem_field", "bad_rows")
-        return ReasoningTasks(name.removeprefix(PREFIX).split(","), options.split), ReasoningGrader()
+        options.refuse(
+            "reasoning-gym makes its tasks", "holdout", "config", "problem_field", "bad_rows"
+        )
+        return ReasoningTasks(
+            name.removeprefix(PREFIX).split(","), options.split
+        ), ReasoningGrader()
     return load_tasks(source, options, data_sets(), f", or {PREFIX}NAME"), grader
 
 
@@ -180,4 +196,6 @@ def unframed(value: Any) -> str:
 @cache
 def data_sets() -> dict[str, DataSet]:
     """Return the data sets that have a short name, by that."""
-    return read_data_sets(Path(__file__).with_name("data_sets.toml"), SHAPES, boxed, joined, unframed)
+    return read_data_sets(
+        Path(__file__).with_name("data_sets.toml"), SHAPES, boxed, joined, unframed
+    )

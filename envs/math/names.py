@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from .notation import RELATION
 from .values import readings, split_elements, take_apart
 
-_LETTER = (
-    r"(?:\\Delta ?)?(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Omega|Phi))"
-)
+_LETTER = r"(?:\\Delta ?)?(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Omega|Phi))"
 _EQUALS = r" ?(?:=|\\in(?![A-Za-z])|\\approx(?![A-Za-z])|≈) ?"
-_NAME = rf"{_LETTER}'?(?: ?_ ?\{{?\w+ ?\}}?)?(?: ?\( ?[^()=]+\))?|\( ?[A-Za-z](?: ?, ?[A-Za-z])+ ?\)"
+_NAME = (
+    rf"{_LETTER}'?(?: ?_ ?\{{?\w+ ?\}}?)?(?: ?\( ?[^()=]+\))?|\( ?[A-Za-z](?: ?, ?[A-Za-z])+ ?\)"
+)
 _NAMED = re.compile(rf"(?P<name>{_NAME}){_EQUALS}(?P<value>.+)", re.DOTALL)
 # Beside other names these are some, too: segments, angles and words.
 _LONG_NAME = r"(?:m? ?\\angle ?)?[A-Z]{1,3}|\|[A-Z]{1,3}\||\\text ?\{[^{}=]+\}|[A-Za-z][a-z]{2,20}"
-_NAMED_AMONG_OTHERS = re.compile(rf"(?P<name>{_NAME}|{_LONG_NAME}){_EQUALS}(?P<value>.+)", re.DOTALL)
+_NAMED_AMONG_OTHERS = re.compile(
+    rf"(?P<name>{_NAME}|{_LONG_NAME}){_EQUALS}(?P<value>.+)", re.DOTALL
+)
 _TURNED = re.compile(rf"(?P<value>[^=]+?) ?= ?(?P<name>{_NAME})", re.DOTALL)
 # What an answer may call its value where the gold is a bare one; as a gold, `m + n = 5` is an equation.
 _DESCRIBED = re.compile(
@@ -77,7 +79,9 @@ def unnamed(gold: str, answer: str) -> tuple[str, str]:
         return gold, answer
     if answer_named is not None and answer_named.is_mapping:
         named_apart = not _number_solutions(answer_named.names)
-        return gold, answer_named.tuples(_in_order(answer_named.names)) if named_apart else answer_named.values
+        return gold, answer_named.tuples(
+            _in_order(answer_named.names)
+        ) if named_apart else answer_named.values
     if answer_named is not None and len(answer_named.names) == 1:
         return gold, answer_named.values
     described = _DESCRIBED.fullmatch(answer) or _TURNED.fullmatch(answer)
@@ -88,7 +92,11 @@ def unnamed(gold: str, answer: str) -> tuple[str, str]:
 
 def _without_mapping(gold: Named, answer: str, answer_named: Named | None) -> tuple[str, str]:
     values = gold.tuples(gold.names)
-    if answer_named is not None and answer_named.is_mapping and set(answer_named.names) == set(gold.names):
+    if (
+        answer_named is not None
+        and answer_named.is_mapping
+        and set(answer_named.names) == set(gold.names)
+    ):
         return values, answer_named.tuples(gold.names)
     parts = take_apart(answer)
     if _number_solutions(gold.names) and parts is not None and parts.kind in ("", "{}"):
@@ -98,17 +106,25 @@ def _without_mapping(gold: Named, answer: str, answer_named: Named | None) -> tu
 
 def _number_solutions(names: tuple[str, ...]) -> bool:
     """Return whether names such as `x_1` and `x_2` only number the solutions of one equation."""
-    return len({name.partition("_")[0] for name in names}) == 1 and all(map(_SOLUTION.fullmatch, names))
+    return len({name.partition("_")[0] for name in names}) == 1 and all(
+        map(_SOLUTION.fullmatch, names)
+    )
 
 
-def _without_name(gold: str, gold_named: Named, answer: str, answer_named: Named | None) -> tuple[str, str]:
+def _without_name(
+    gold: str, gold_named: Named, answer: str, answer_named: Named | None
+) -> tuple[str, str]:
     (name,) = gold_named.names
     if answer_named is not None and answer_named.names == (name,):
         return gold_named.values, answer_named.values
     if not RELATION.search(answer):
         return gold_named.values, answer
     turned = _TURNED.fullmatch(answer)
-    if turned is not None and re.sub(r"[\s{}]", "", turned["name"]) == name and not RELATION.search(turned["value"]):
+    if (
+        turned is not None
+        and re.sub(r"[\s{}]", "", turned["name"]) == name
+        and not RELATION.search(turned["value"])
+    ):
         return gold_named.values, turned["value"]
     # An equation may be the answer to an equation, but not to a number that has a name.
     return (gold_named.values if _is_exact(gold_named.values) else gold), answer
@@ -160,7 +176,9 @@ def _points(text: str, dimension: int) -> list[tuple[str, ...]]:
 
 def _without_brackets(text: str) -> str:
     """Return a text without the brackets or set braces around all of it."""
-    match = re.fullmatch(r"\((?P<round>[^()]*)\)|\\\{(?P<braces>(?:(?!\\[{}]).)*)\\\}", text, re.DOTALL)
+    match = re.fullmatch(
+        r"\((?P<round>[^()]*)\)|\\\{(?P<braces>(?:(?!\\[{}]).)*)\\\}", text, re.DOTALL
+    )
     return text if match is None else (match["round"] or match["braces"] or "").strip()
 
 

@@ -18,7 +18,9 @@ _SPACING = re.compile(
 )
 # A blank may group the digits of a number, but `3 100/200` is a mixed number.
 _GROUPED = re.compile(r"(?<![\w.,}])(\d{1,3})((?: \d{3})++)(?! ?[\d/]| ?\\frac)")
-_STYLE = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|sl|sc|up|md|normal)|mbox|hbox|emph|underline)(?= ?\{)")
+_STYLE = re.compile(
+    r"\\(?:text(?:rm|bf|it|sf|tt|sl|sc|up|md|normal)|mbox|hbox|emph|underline)(?= ?\{)"
+)
 _FONT = re.compile(r"\\math(?:sf|tt|normal)(?= ?\{)")
 # What has been escaped once too often.
 _ESCAPED = re.compile(r"\\\\(?=[A-Za-z]{2})")
@@ -27,7 +29,9 @@ _WHOLE = re.compile(r"(?:(?P<bold>\\(?:text|math|bold|mbox)[a-z]* ?)|\\(?:boxed|
 _MATH = re.compile(r"[-+]? ?(?:\\(?:frac|sqrt|pi)|[\d.])(?!.*(?<![A-Za-z\\])[A-Za-z]{2})")
 _BRACE = re.compile(r"(?<!\\)[{}]")
 # `∘` is a sign of degrees where it is raised, or ends the answer behind a digit.
-_DEGREE = re.compile(r" ?(?:\^ ?(?:\{ ?(?:\\circ|[∘º˚°]) ?\}|\\circ(?![A-Za-z])|[∘º˚°])|[°º˚]|(?<=\d)∘$)")
+_DEGREE = re.compile(
+    r" ?(?:\^ ?(?:\{ ?(?:\\circ|[∘º˚°]) ?\}|\\circ(?![A-Za-z])|[∘º˚°])|[°º˚]|(?<=\d)∘$)"
+)
 _ARGUMENT = r"((?!\\(?:frac|sqrt)(?![A-Za-z]))\\[A-Za-z]+|[0-9A-Za-z])"
 _TOP = re.compile(rf"\\frac ?{_ARGUMENT}")
 _BOTTOM = re.compile(rf"(\\frac ?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}) ?{_ARGUMENT}")
@@ -37,9 +41,18 @@ _FRACTION_TIMES = re.compile(r"\\frac ?(\d) ?(\d)(\d+)(?![\d/,.])")
 _OVER = re.compile(r"\{ ?([^{}]*?) ?\\over(?![A-Za-z]) ?([^{}]*?) ?\}")
 _ALL_OVER = re.compile(r"([^{}\\]+?) ?\\over(?![A-Za-z]) ?([^{}\\]+)")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
-_BRACE_NAMES = {"lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")"}
+_BRACE_NAMES = {
+    "lbrace": "\\{",
+    "rbrace": "\\}",
+    "lbrack": "[",
+    "rbrack": "]",
+    "lparen": "(",
+    "rparen": ")",
+}
 _NAMED_BRACE = re.compile(r"\\([lr](?:brac[ek]|paren))(?![A-Za-z])")
-_CURRENCY = re.compile(r"\\(?:pounds|euro|yen|text(?:dollar|euro|sterling|yen))(?![A-Za-z]) ?(?:\{ ?\})?")
+_CURRENCY = re.compile(
+    r"\\(?:pounds|euro|yen|text(?:dollar|euro|sterling|yen))(?![A-Za-z]) ?(?:\{ ?\})?"
+)
 _MARKDOWN = re.compile(r"(\*\*|__|`)(?! )(.+?)(?<! )\1", re.DOTALL)
 _ROOT_OF_MINUS_1 = re.compile(r"\\sqrt ?\{ ?- ?1 ?\}")
 _WRAP = r"\\(?:text|math(?:rm|bf|it)) ?\{"
@@ -60,7 +73,17 @@ _NAME = re.compile(r"\\(gamma)(?![A-Za-z])|(?<![A-Za-z\\])([Ee])(?= ?_)")
 _GREATER = re.compile(r"(>=?|≥|\\g(?:eq?|t)(?![A-Za-z]))")
 _CLOCK = re.compile(r"0?(\d{1,2}(?: ?: ?[0-5]\d)+) *(?:([ap])\.? ?m\.?)?")
 _BASED = re.compile(r"(-?)\(? ?(-?)([0-9A-Z]+)(?:\.([0-9A-Z]+))? ?\)? ?_ ?\{? ?(\d\d?|[a-z]+) ?\}?")
-_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+_BASES = {
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+}
 
 
 def tidy(text: str) -> str:
@@ -75,7 +98,9 @@ def tidy(text: str) -> str:
         text = _ESCAPED.sub("\\\\", text).rstrip().removesuffix("\\\\")
     text = " ".join(_SPACING.sub(" ", _THOUSANDS.sub(",", text)).split())
     text = _GROUPED.sub(lambda number: number[0].replace(" ", ","), text)
-    text = _RADICAL.sub(lambda root: f"\\sqrt{_DEGREES_OF_ROOTS[root[1]]}{{{root[2] or root[3]}}}", text)
+    text = _RADICAL.sub(
+        lambda root: f"\\sqrt{_DEGREES_OF_ROOTS[root[1]]}{{{root[2] or root[3]}}}", text
+    )
     if "\\" in text:
         text = _tidy_commands(text)
     text = _POWER.sub(r"^{\1}", latex_calls(_DEGREE.sub("°", text)))
@@ -91,7 +116,9 @@ def _tidy_commands(text: str) -> str:
     if "\\over" in text:
         text = _ALL_OVER.sub(r"\\frac{\1}{\2}", text) if _ALL_OVER.fullmatch(text) else text
         text = _OVER.sub(r"\\frac{\1}{\2}", text)
-    text = _FRACTION_TIMES.sub(lambda part: f"\\frac{{{int(part[1]) * int(part[3])}}}{{{part[2]}}}", text)
+    text = _FRACTION_TIMES.sub(
+        lambda part: f"\\frac{{{int(part[1]) * int(part[3])}}}{{{part[2]}}}", text
+    )
     text = _ROOT.sub(r"\\sqrt\1{\2}", _BOTTOM.sub(r"\1{\2}", _TOP.sub(r"\\frac{\1}", text)))
     text = _ROOT_OF_MINUS_1.sub(" i ", text)
     text = _FONT.sub(r"\\mathrm", _STYLE.sub(r"\\text", text))
@@ -131,7 +158,9 @@ def _unquoted(text: str) -> str:
 
 def words(text: str) -> str | None:
     """Return the plain words of a tidy text that is words, choices or a time, and no formula; None for any other."""
-    plain = _CLOCK.fullmatch(WRAPPED.sub(r"\1", text).lower()) or _WORDS.fullmatch(text.rstrip(" .,"))
+    plain = _CLOCK.fullmatch(WRAPPED.sub(r"\1", text).lower()) or _WORDS.fullmatch(
+        text.rstrip(" .,")
+    )
     return spoken(text) if plain else None
 
 
@@ -145,7 +174,9 @@ def spoken(text: str) -> str:
     return ",".join(sorted(parts) if all(len(part) == 1 for part in parts) else parts)
 
 
-_CHOICE = re.compile(r"(?P<open>\(?) ?(?P<letter>[A-J]) ?(?P<close>\)?)(?P<mark>[.:]?)(?P<content>.*)", re.DOTALL)
+_CHOICE = re.compile(
+    r"(?P<open>\(?) ?(?P<letter>[A-J]) ?(?P<close>\)?)(?P<mark>[.:]?)(?P<content>.*)", re.DOTALL
+)
 _OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])")
 
 
@@ -203,7 +234,9 @@ def split_unit(text: str) -> tuple[str, str]:
     text = text.rstrip(" .,;")
     if (match := _UNIT.search(text)) is None:
         return text, ""
-    return text[: match.start()], match[1].strip(" .").lower().removesuffix("s") + re.sub(r"\W", "", match[2])
+    return text[: match.start()], match[1].strip(" .").lower().removesuffix("s") + re.sub(
+        r"\W", "", match[2]
+    )
 
 
 def formula(text: str) -> str:
@@ -229,7 +262,9 @@ RELATION = re.compile(
 _ORDER = re.compile(r" ?([<>≤≥]=?|\\[lg](?:t|eq?)(?![a-z])) ?")
 _NO_BOUND = re.compile(r"[=,;]|\\(?:neq?|in|approx)(?![A-Za-z])")
 _MEMBER = re.compile(r"(?P<letter>[A-Za-z]) ?\\in(?![A-Za-z]) ?(?P<set>.+)", re.DOTALL)
-_EITHER = re.compile(r" ?(?:(?<![A-Za-z])or(?![A-Za-z])|\\text ?\{ ?or ?\}|\\lor(?![A-Za-z])|\\vee(?![A-Za-z])) ?")
+_EITHER = re.compile(
+    r" ?(?:(?<![A-Za-z])or(?![A-Za-z])|\\text ?\{ ?or ?\}|\\lor(?![A-Za-z])|\\vee(?![A-Za-z])) ?"
+)
 
 
 def ranges(gold: str, answer: str) -> tuple[str, str]:

@@ -41,7 +41,13 @@ _NUMBER = re.compile(
     \ ?\.?""",
     re.VERBOSE | re.ASCII,
 )
-_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES = {
+    "hundred": 10**2,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
 # Words behind a number that change its value, doubt it, or join it to another one.
 _NO_UNIT = re.compile(
     r"(?<![a-z])(?:dozens?|scores?|pi|half|halves|thirds?|fourths?|quarters?|(?:ten|hundred|thousand|million|fif|six|seven"
@@ -63,7 +69,9 @@ class Number(NamedTuple):
     percent: bool
     unit: str
     double: bool  # whether it has as many digits as a binary double prints: its last one may be a rounding error
-    quotient: tuple[int, int] | None = None  # dividend and divisor without signs, if it was written as a quotient
+    quotient: tuple[int, int] | None = (
+        None  # dividend and divisor without signs, if it was written as a quotient
+    )
     degrees: bool = False
 
 
@@ -94,7 +102,9 @@ def read_tidy_number(text: str) -> Number | None:
     digits = match["decimal"] or ""
     double = "." in digits and 15 <= len(re.sub(r"[.,]", "", digits).strip("0")) <= 17
     value = -value if match["sign"] == "-" else value
-    return Number(value * scale, bool(match["percent"]), unit, double, quotient, bool(match["degree"]))
+    return Number(
+        value * scale, bool(match["percent"]), unit, double, quotient, bool(match["degree"])
+    )
 
 
 def _value(match: re.Match[str]) -> tuple[Fraction | None, tuple[int, int] | None]:

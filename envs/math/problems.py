@@ -26,7 +26,15 @@ from math import gcd, lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..tasks import KeyedRandom, Task, check_choices, check_index, check_known, check_split, in_split
+from ..tasks import (
+    KeyedRandom,
+    Task,
+    check_choices,
+    check_index,
+    check_known,
+    check_split,
+    in_split,
+)
 from .grade import restates
 
 
@@ -50,7 +58,11 @@ _STEPS = {  # of a row, and what they are in Python
     r"(\w+) in ±(.+)": r"\1 = rng.nonzero(\2)",
     r"([\w, ]+) in (.+)": r"\1 = rng.choice(\2)",
 }
-IMPORTS = {"Fraction(": "fractions", "gcd(": "math", "lcm(": "math"}  # what a program may call, and where it is
+IMPORTS = {
+    "Fraction(": "fractions",
+    "gcd(": "math",
+    "lcm(": "math",
+}  # what a program may call, and where it is
 
 
 def read(table: str) -> Family:
@@ -66,14 +78,22 @@ def _kind(steps: str, *lines: str) -> Kind:
     last = next((i for i, line in enumerate(lines) if "->" in line), len(lines) - 1)
     text, (gold, _, program) = " ".join(lines[:last]), " ".join(lines[last:]).partition("->")
     form, _, asked = text.partition(" ")
-    texts = [wording.replace("{}", asked) for wording in WORDINGS.get(form, ())] or text.split(" | ")
+    texts = [wording.replace("{}", asked) for wording in WORDINGS.get(form, ())] or text.split(
+        " | "
+    )
     wordings = ", ".join(map(_template, texts))
     body = []
     for step in re.split(r";\s+", steps):
-        found = (match.expand(python) for form, python in _STEPS.items() if (match := re.fullmatch(form, step)))
+        found = (
+            match.expand(python)
+            for form, python in _STEPS.items()
+            if (match := re.fullmatch(form, step))
+        )
         body.append(next(found, step))
     body.append(f"text = rng.choice([{wordings}])" if len(texts) > 1 else f"text = {wordings}")
-    body.append(f"return problem(text, {gold}, {_template(program.strip() or asked.replace(' ', ''))})")
+    body.append(
+        f"return problem(text, {gold}, {_template(program.strip() or asked.replace(' ', ''))})"
+    )
     names = dict(NAMES)
     exec("def kind(rng):\n  while True:\n" + "".join(f"    {line}\n" for line in body), names)
     kind: Kind = names["kind"]
@@ -86,8 +106,12 @@ def _template(text: str) -> str:
 
 def problem(text: str, gold: int | Fraction | str, program: str) -> Problem:
     """Return a problem; its program, where it is an expression, is printed, and imports what it calls."""
-    imports = "".join(f"from {module} import {call[:-1]}\n" for call, module in IMPORTS.items() if call in program)
-    return Problem(text, str(gold), imports + (program if "print(" in program else f"print({program})"))
+    imports = "".join(
+        f"from {module} import {call[:-1]}\n" for call, module in IMPORTS.items() if call in program
+    )
+    return Problem(
+        text, str(gold), imports + (program if "print(" in program else f"print({program})")
+    )
 
 
 # --- what the rows use
@@ -172,7 +196,10 @@ def three_planes(rng: KeyedRandom) -> Problem:
     if a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g) == 0:
         return three_planes(rng)
     sums = [p * x + q * y + r * z for p, q, r in rows]
-    lines = [f"{side(p, 0)}{signed(q, 'y')}{signed(r, 'z')} = {s}" for (p, q, r), s in zip(rows, sums, strict=True)]
+    lines = [
+        f"{side(p, 0)}{signed(q, 'y')}{signed(r, 'z')} = {s}"
+        for (p, q, r), s in zip(rows, sums, strict=True)
+    ]
     program = f"""a, b, c = {tuple((*row, s) for row, s in zip(rows, sums, strict=True))}
 def det(i, j, k):
     return (a[i]*(b[j]*c[k]-b[k]*c[j]) - a[j]*(b[i]*c[k]-b[k]*c[i]) + a[k]*(b[i]*c[j]-b[j]*c[i]))
@@ -180,7 +207,22 @@ print((det(3,1,2)+det(0,3,2)+det(0,1,3))//det(0,1,2))"""
     return problem(f"{lines[0]}, {lines[1]} and {lines[2]}. What is x + y + z?", x + y + z, program)
 
 
-_CALLED = (Fraction, gcd, lcm, problem, signed, side, decimal, tree, closed, ratio, pair, divisors, term, two_lines)
+_CALLED = (
+    Fraction,
+    gcd,
+    lcm,
+    problem,
+    signed,
+    side,
+    decimal,
+    tree,
+    closed,
+    ratio,
+    pair,
+    divisors,
+    term,
+    two_lines,
+)
 NAMES: dict[str, Any] = {made.__name__: made for made in (*_CALLED, three_planes)}
 NAMES |= {**_WORDS, "SHORT": SHORT}
 
@@ -275,4 +317,6 @@ class MathTasks:
                 name = f"{family}-{level}-{self.split}-{self.seed}-{i}"
                 quotients = read_off(text, solution)
                 return MathTask(name, text, gold, solution, category=family, quotients=quotients)
-        raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")
+        raise RuntimeError(
+            f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it"
+        )

@@ -32,12 +32,16 @@ PREFIX = "reasoning-gym:"
 _PACKAGE = "reasoning_gym", f"{PREFIX}…"
 SIZE = 1_000_000  # tasks of a data set in each split; entry i of a split is drawn with the seed of the split + i
 MAX_ANSWER = 20_000
-REFUSED: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("refused.toml").read_text("utf-8"))  # and why
+REFUSED: Mapping[str, str] = tomllib.loads(
+    Path(__file__).with_name("refused.toml").read_text("utf-8")
+)  # and why
 _FULL = {"polynomial_equations": 0.99}  # its scorer measures distances, and rounding is no mistake
 _COMPUTED = "countdown"  # the data set whose answers are computed here
 _CONFINED = "simple_integration"  # the data set whose answers are computed within the boundary of the Python tool
 _NUMBER = "gsm_symbolic"  # the data set whose scorer takes the first number of a text
-_CONSTANTS = frozenset({"C", "c", "K", "k", "C1", "C_1", "c1", "c_1", "const", "constant"})  # of integration
+_CONSTANTS = frozenset(
+    {"C", "c", "K", "k", "C1", "C_1", "c1", "c_1", "const", "constant"}
+)  # of integration
 _DECIMAL = r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*"
 # Between the parts of an answer whose scorer ignores all parts behind the last that it expects.
 _SEPARATORS = {"letter_jumble": re.compile(r"\s+"), "word_sorting": re.compile(r"\s*,\s*")}
@@ -55,9 +59,13 @@ _FORMS = {
     }.items()
 }
 _NUMERAL = re.compile(r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?")
-_WORKED = re.compile(r"[+*/^\\<>×÷·√²³½¼¾]|(?<![A-Za-z])-|[A-Za-z]\(|[0-9]!")  # beside a number: something to compute
+_WORKED = re.compile(
+    r"[+*/^\\<>×÷·√²³½¼¾]|(?<![A-Za-z])-|[A-Za-z]\(|[0-9]!"
+)  # beside a number: something to compute
 _KEYWORD = re.compile(r"(?<![A-Za-z])(?:or|and|not|if|else|for|in|is|lambda)(?![A-Za-z])")
-_NOT_FINITE = frozenset({"nan", "inf", "infinity", "infty", "oo", "zoo", "nanj", "infj", "infinityj", "∞"})
+_NOT_FINITE = frozenset(
+    {"nan", "inf", "infinity", "infty", "oo", "zoo", "nanj", "infj", "infinityj", "∞"}
+)
 _HUGE = re.compile(r"[0-9.]+[eE]\+?[0-9]{2,}|[0-9]{309,}")
 
 
@@ -146,7 +154,9 @@ class ReasoningGrader:
         name, seed, index = gold.entry
         told = _entries(name, seed)[index]["metadata"]
         try:
-            right = is_integral(integral, _formula(told["integrand"]), told["variable"], self.deadline)
+            right = is_integral(
+                integral, _formula(told["integrand"]), told["variable"], self.deadline
+            )
         except NotDecided as error:
             if error.status is Status.TIMEOUT:
                 return Grade(0.0, answer, "timeout", f"scoring took over {self.deadline:g} s")
@@ -173,7 +183,9 @@ def _refusal(answer: str, gold: Gold) -> str | None:
         return "the box holds something else than one answer of the form that the task asks for"
     if name == "time_intervals" and any((mark in answer) != (mark in gold) for mark in ":,"):
         return "the answer is of another form than the right one: days, a time, or both"
-    if name in _SEPARATORS and len(_SEPARATORS[name].split(answer)) != len(_SEPARATORS[name].split(gold)):
+    if name in _SEPARATORS and len(_SEPARATORS[name].split(answer)) != len(
+        _SEPARATORS[name].split(gold)
+    ):
         return "the answer has more or fewer words than the right one"
     if name == "figlet_font" and "".join(answer.split()).lower() != gold.strip().lower():
         return "the answer is another word"  # the scorer counts letters that stand in their place, and ten are enough
@@ -211,7 +223,11 @@ def _foreign(answer: str, gold: Gold) -> str | None:
     Raises NoExpression where it is no formula.
     """
     foreign = _formula(answer).names - _formula(gold).names - CONSTANTS - _CONSTANTS
-    return f"the integral is of other variables, too: {', '.join(sorted(foreign))}" if foreign else None
+    return (
+        f"the integral is of other variables, too: {', '.join(sorted(foreign))}"
+        if foreign
+        else None
+    )
 
 
 def _formula(text: str) -> Expression:
@@ -236,7 +252,9 @@ def _spelt(answer: str, gold: Gold) -> str:
     """Return an answer as its scorer reads it: of a number of `gsm_symbolic`, the number without commas and words."""
     if gold.entry[0] != _NUMBER or (numeral := _NUMERAL.search(answer)) is None:
         return answer
-    if read_number(answer) is not None and read_number(gold) is not None:  # they are equal, or it were refused
+    if (
+        read_number(answer) is not None and read_number(gold) is not None
+    ):  # they are equal, or it were refused
         return str(gold)
     return numeral[0].replace(",", "")
 
@@ -255,7 +273,9 @@ def _infinite(text: str) -> bool:
     text = unicodedata.normalize("NFKC", text)
     if not _NOT_FINITE.isdisjoint(re.findall(r"[a-z]+|∞", text.lower())):
         return True
-    return any(number.count(".") < 2 and math.isinf(float(number)) for number in _HUGE.findall(text))
+    return any(
+        number.count(".") < 2 and math.isinf(float(number)) for number in _HUGE.findall(text)
+    )
 
 
 @functools.lru_cache(maxsize=64)

@@ -18,8 +18,12 @@ from collections.abc import Iterator
 from typing import Any
 
 # What makes code of data, or has another program run it.
-_MAKING_CODE = frozenset({"compile", "code.__new__", "function.__new__", "marshal.loads", "pickle.find_class"})
-_RUNNING = frozenset({"exec", "os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen"})
+_MAKING_CODE = frozenset(
+    {"compile", "code.__new__", "function.__new__", "marshal.loads", "pickle.find_class"}
+)
+_RUNNING = frozenset(
+    {"exec", "os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen"}
+)
 
 
 class Refused(RuntimeError):
@@ -60,7 +64,9 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         importlib.import_module("reasoning_gym")  # the slow part of the first request
         return {}
     tasks = _tasks(request["dataset"], request["seed"], request["size"])
-    entry = copy.deepcopy(_entry(request["dataset"], request["seed"], request["size"], request["index"]))
+    entry = copy.deepcopy(
+        _entry(request["dataset"], request["seed"], request["size"], request["index"])
+    )
     watch.begin(entry)
     try:
         return {"score": float(tasks.score_answer(request["answer"], entry))}

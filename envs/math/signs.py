@@ -17,14 +17,23 @@ _RATIOS = "∶：﹕"
 # They have no width of their own. What turns the direction of a text stays: it shows other digits than there are.
 _INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad\u180e\ufe0e\ufe0f"
 _CURRENCIES = "$£€¥₹₽₩￥￡＄"
-_SYMBOLS = {"π": "\\pi ", "∞": "\\infty ", "±": "\\pm ", "≠": "\\neq ", "∪": "\\cup ", "∅": "\\emptyset "}
+_SYMBOLS = {
+    "π": "\\pi ",
+    "∞": "\\infty ",
+    "±": "\\pm ",
+    "≠": "\\neq ",
+    "∪": "\\cup ",
+    "∅": "\\emptyset ",
+}
 _SYMBOLS |= {"÷": "\\div ", "➗": "\\div ", "⟨": "\\langle ", "⟩": "\\rangle "}
 _SYMBOLS |= {"\u00a0": " ", "~": " ", "¢": " cents", "。": ".", "、": ","}
 _SYMBOLS |= {"′": "'", "’": "'", "‘": "'", "“": '"', "”": '"'}
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni", strict=True))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎", "0123456789+-=()", strict=True))
 # Braces and backslashes of full width are no LaTeX.
-_FULL_WIDTH = {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if chr(code) not in "＼｛｝～＄"}
+_FULL_WIDTH = {
+    chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if chr(code) not in "＼｛｝～＄"
+}
 
 
 def _digits_and_fractions() -> Iterator[tuple[str, str]]:
@@ -100,7 +109,11 @@ def latex_calls(text: str) -> str:
         return text
     text = _MODULE.sub("", _NUMPY.sub(r"\1", text))
     text = _QUOTIENT.sub(r"\1/\2", text)
-    text = re.sub(r" ?\*\* ?", "^", re.sub(r" ?\*\* ?([+-]?\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z(]))", r"^{\1}", text))
+    text = re.sub(
+        r" ?\*\* ?",
+        "^",
+        re.sub(r" ?\*\* ?([+-]?\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z(]))", r"^{\1}", text),
+    )
     text = _replace_calls(text, "\\^", lambda inside: f"^{{{inside}}}")
     text = _replace_calls(text, r"(?<![A-Za-z\\])exp", lambda inside: f"e^{{{inside}}}")
     text = _replace_calls(text, r"(?<![A-Za-z\\])sqrt", lambda inside: f"\\sqrt{{{inside}}}")

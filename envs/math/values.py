@@ -30,10 +30,17 @@ _MATRIX = re.compile(
 )
 _BRACKETED_MATRIX = re.compile(r"[(\[] ?(\\begin.*\\end ?\{[^{}]*\}) ?[)\]]", re.DOTALL)
 _FACTORED = re.compile(
-    r"(?P<factor>-? ?(?:\\frac ?\{[^{}]*\} ?\{[^{}]*\}|\d+/\d+)) ?(?P<matrix>\\begin.*\\end ?\{[^{}]*\})", re.DOTALL
+    r"(?P<factor>-? ?(?:\\frac ?\{[^{}]*\} ?\{[^{}]*\}|\d+/\d+)) ?(?P<matrix>\\begin.*\\end ?\{[^{}]*\})",
+    re.DOTALL,
 )
 _ROW = re.compile(r"\\\\(?: ?\[[^\[\]]*\])?")
-_KINDS = {("(", ")"): "()", ("(", "]"): "(]", ("[", ")"): "[)", ("[", "]"): "[]", ("\\{", "\\}"): "{}"} | {
+_KINDS = {
+    ("(", ")"): "()",
+    ("(", "]"): "(]",
+    ("[", ")"): "[)",
+    ("[", "]"): "[]",
+    ("\\{", "\\}"): "{}",
+} | {
     ("\\langle", "\\rangle"): "()",
     ("{", "}"): "{}",
 }
@@ -72,7 +79,9 @@ def read_value(text: str, depth: int = 0) -> Value | None:
     if depth > _MAX_DEPTH:
         return None
     if factored := _FACTORED.fullmatch(text):
-        return _multiplied(read_tidy_number(factored["factor"]), read_value(factored["matrix"], depth + 1))
+        return _multiplied(
+            read_tidy_number(factored["factor"]), read_value(factored["matrix"], depth + 1)
+        )
     parts = take_apart(text)
     return None if parts is None else read_parts(parts, depth)
 
@@ -86,8 +95,16 @@ def _multiplied(factor: Number | None, matrix: Value | None) -> Collection | Non
         return None
     rows = []
     for row in matrix.elements:
-        numbers = [cell for cell in row.elements if isinstance(cell, Number)] if isinstance(row, Collection) else []
-        rows.append(Collection("row", tuple(cell._replace(value=cell.value * factor.value) for cell in numbers)))
+        numbers = (
+            [cell for cell in row.elements if isinstance(cell, Number)]
+            if isinstance(row, Collection)
+            else []
+        )
+        rows.append(
+            Collection(
+                "row", tuple(cell._replace(value=cell.value * factor.value) for cell in numbers)
+            )
+        )
     cells = [cell for row in rows for cell in row.elements if isinstance(cell, Number)]
     is_whole = all(cell.value.denominator == 1 for cell in cells)
     return None if is_whole else Collection("matrix", tuple(rows))
@@ -97,7 +114,9 @@ def read_parts(parts: ElementTexts, depth: int = 0) -> Collection | None:
     """Return the collection of the values of some parts; None where one of them is not read."""
     elements = []
     for part in parts.elements:
-        element = read_row(part, depth + 1) if parts.kind == "matrix" else read_value(part, depth + 1)
+        element = (
+            read_row(part, depth + 1) if parts.kind == "matrix" else read_value(part, depth + 1)
+        )
         # A set of one number is that number, but not in place of an element.
         lone_set = isinstance(element, Number) and part.startswith("\\{") and parts.kind != "∪"
         if element is None or lone_set:
@@ -209,7 +228,9 @@ def _same_elements(gold: Collection, answer: Collection) -> bool | None:
     ones, others = gold.elements, answer.elements
     match order(gold.kind, answer.kind, len(ones), len(others)):
         case "set":
-            return _covers(ones, others) and all(any(_is_same(one, other) for one in ones) for other in others)
+            return _covers(ones, others) and all(
+                any(_is_same(one, other) for one in ones) for other in others
+            )
         case "list":
             return _matches(ones, others)
         case "tuple":

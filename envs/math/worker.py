@@ -55,7 +55,9 @@ def _math_verify() -> tuple[Any, Any]:
     plain = NormalizationConfig(units=False, malformed_operators=False, nits=True, boxed="all")
     config = [LatexExtractionConfig(boxed_match_priority=0, normalization_config=plain)]
     return (
-        functools.partial(parse, extraction_config=config, extraction_mode="first_match", parsing_timeout=None),
+        functools.partial(
+            parse, extraction_config=config, extraction_mode="first_match", parsing_timeout=None
+        ),
         functools.partial(verify, timeout_seconds=None),
     )
 

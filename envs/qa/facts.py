@@ -50,7 +50,11 @@ def _spell(number: int, syllables: int) -> str:
 
 NAMESAKE = "namesake"  # a sight called like something else, about which nothing is asked
 ARTICLES = {"organisation": "the ", "event": "the ", NAMESAKE: "the "}
-SHARED = {"person": (8, 4), "book": (2, 2), "film": (2, 2)}  # things of a kind for each first word and second word
+SHARED = {
+    "person": (8, 4),
+    "book": (2, 2),
+    "film": (2, 2),
+}  # things of a kind for each first word and second word
 WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 NOUNS: dict[str, list[str]] = WORDS["nouns"]
 
@@ -80,7 +84,10 @@ def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int) -> list[st
     # The same first word comes back every `rows` pairs, each time with a second word that is `step` further on.
     rows = len(firsts)
     step = len(seconds) // -(-count // rows)
-    return [f"{firsts[i % rows]} {seconds[(i % rows + i // rows * step) % len(seconds)]}" for i in range(count)]
+    return [
+        f"{firsts[i % rows]} {seconds[(i % rows + i // rows * step) % len(seconds)]}"
+        for i in range(count)
+    ]
 
 
 YEAR = "year"
@@ -96,8 +103,12 @@ class Relation:
     object: str  # the kind of thing that it leads to, or `YEAR`
     words: str  # what to search for beside the subject's name
     asks: Sequence[str]  # questions about {x}
-    phrases: Sequence[str] = ()  # how a question names the object of {x} when it asks on; none for years
-    says: Sequence[str] = ()  # sentences of the subject's passage, with {s} and {o}; none for another one's inverse
+    phrases: Sequence[
+        str
+    ] = ()  # how a question names the object of {x} when it asks on; none for years
+    says: Sequence[
+        str
+    ] = ()  # sentences of the subject's passage, with {s} and {o}; none for another one's inverse
     inverse: str = ""  # the relation read backwards: this holds where that one leads to {x} from one thing alone
     after: str = ""  # the relation to the person in whose lifetime a year lies
 
@@ -107,20 +118,35 @@ RELATIONS = {name: Relation(name, **row) for name, row in _ROWS.items()}
 
 REUSE = 0.8  # of so many different things for each subject, some are the object of several subjects
 _BIRTHS = (1050, 1899)
-_AGES = (20, 70)  # so many years that an answer cannot be guessed from another; likewise between a couple's births
+_AGES = (
+    20,
+    70,
+)  # so many years that an answer cannot be guessed from another; likewise between a couple's births
 
 
 @dataclass(frozen=True)
 class WorldSize:
     """How large a world is."""
 
-    counts: Mapping[str, int]  # how many things of each kind there are; the number of persons is even
-    relations: tuple[str, ...] = tuple(RELATIONS)  # what can be asked; what reads another backwards comes behind it
+    counts: Mapping[
+        str, int
+    ]  # how many things of each kind there are; the number of persons is even
+    relations: tuple[str, ...] = tuple(
+        RELATIONS
+    )  # what can be asked; what reads another backwards comes behind it
     brief: bool = False  # whether passages and questions are as short as they can be
 
 
 def _counts(total: int) -> dict[str, int]:
-    shares = {"city": 14, "country": 4, "person": 36, "organisation": 12, "book": 8, "film": 7, "event": 8}
+    shares = {
+        "city": 14,
+        "country": 4,
+        "person": 36,
+        "organisation": 12,
+        "book": 8,
+        "film": 7,
+        "event": 8,
+    }
     counts = {kind: total * share // 200 * 2 for kind, share in shares.items()}
     return counts | {NAMESAKE: total - sum(counts.values())}
 
@@ -177,7 +203,9 @@ def build(seed: int, size: WorldSize) -> Graph:
     couples = {person: persons[i ^ 1] for i, person in enumerate(persons)}
     births, drawn = dict[str, int](), KeyedRandom(seed, "births")
     for one, other in couples.items():
-        births[one] = births[other] + drawn.integer(-25, 25) if other in births else drawn.integer(*_BIRTHS)
+        births[one] = (
+            births[other] + drawn.integer(-25, 25) if other in births else drawn.integer(*_BIRTHS)
+        )
     for relation in relations:
         rng = KeyedRandom(seed, relation.name)
         if relation.inverse:
@@ -186,7 +214,9 @@ def build(seed: int, size: WorldSize) -> Graph:
         elif relation.name == SPOUSE:
             objects = couples
         elif relation.name == CAPITAL:
-            objects = {country: rng.choice(cities) for country, cities in graph.subjects[COUNTRY].items()}
+            objects = {
+                country: rng.choice(cities) for country, cities in graph.subjects[COUNTRY].items()
+            }
         elif relation.object != YEAR:
             objects = _spread(graph.names[relation.subject], graph.names[relation.object], rng)
         elif not relation.after:

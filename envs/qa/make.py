@@ -98,7 +98,9 @@ def make_search(
     held += load_tools(tools)
     prompt = prompt_of(system, SYSTEM, FULL)
     lenient = is_lenient(answers)
-    return SearchEnv(questions, held, format, prompt, max_turns, timeout + TOOL_TIMEOUT, expert, lenient)
+    return SearchEnv(
+        questions, held, format, prompt, max_turns, timeout + TOOL_TIMEOUT, expert, lenient
+    )
 
 
 FULL = (  # what a stock model has to be told
@@ -107,7 +109,9 @@ FULL = (  # what a stock model has to be told
 )
 
 
-@lru_cache(maxsize=2)  # to make it takes a while, nothing changes it, and its back end has nothing to close
+@lru_cache(
+    maxsize=2
+)  # to make it takes a while, nothing changes it, and its back end has nothing to close
 def _world(seed: int, size: str) -> tuple[InventedWorld, Retriever]:
     world = InventedWorld(seed, size)
     return world, BM25(world.passages)
@@ -133,7 +137,10 @@ def _searched(
         refuse(f"the file {corpus} is searched", backend=backend, index=index)
         return open_index(corpus)
     assert url is not None
-    from ...tools.search.servers import SERVERS, served  # the client of HTTP is large, and few need it
+    from ...tools.search.servers import (
+        SERVERS,
+        served,
+    )  # the client of HTTP is large, and few need it
 
     try:
         return served(url, backend or SERVERS[0], index, timeout)
@@ -167,7 +174,9 @@ def listed(value: Any) -> tuple[str, ...]:
 @cache
 def data_sets() -> dict[str, DataSet]:
     """Return the data sets that have a short name, by that."""
-    return read_data_sets(Path(__file__).with_name("data_sets.toml"), SHAPES, as_texts, entity, listed)
+    return read_data_sets(
+        Path(__file__).with_name("data_sets.toml"), SHAPES, as_texts, entity, listed
+    )
 
 
 def load(source: str | Path, options: SourceOptions) -> Tasks:
@@ -181,7 +190,9 @@ def load(source: str | Path, options: SourceOptions) -> Tasks:
 
 def _task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]) -> QATask:
     passages = _texts(row, "gold_passages") or _texts(row, "passages")
-    return QATask(name, prompt, golds[0], aliases=golds[1:], passages=passages, queries=_texts(row, "queries"))
+    return QATask(
+        name, prompt, golds[0], aliases=golds[1:], passages=passages, queries=_texts(row, "queries")
+    )
 
 
 def _texts(row: Mapping[str, Any], field: str) -> tuple[str, ...]:

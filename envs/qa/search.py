@@ -22,7 +22,9 @@ from ..math.extract import extract_answer, stated_answer
 from ..question import RESULT_CHARACTERS, TOOL_TIMEOUT, Graded, QuestionEnv
 from ..tasks import Task, Tasks
 
-CLOSED = frozenset({"yes", "no", "noanswer"})  # HotpotQA's answers that share no word with any other
+CLOSED = frozenset(
+    {"yes", "no", "noanswer"}
+)  # HotpotQA's answers that share no word with any other
 MAX_ANSWER = 5000  # characters of an answer that is compared
 WORDS = 8  # of a last line that is read as an answer
 OPEN, CLOSE = "<answer>", "</answer>"
@@ -32,7 +34,9 @@ _TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf)\s*\{([^{}]*)\}")
 _RAISED = re.compile(r"(?<=\d)(?=[²³¹¼-¾⁰-₉⅐-↉①-⒛])")  # 10² is not 102
 _WORD = re.compile(r"\w+")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff")  # joiners, marks of direction
+_INVISIBLE = str.maketrans(
+    "", "", "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+)  # joiners, marks of direction
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ class QAGrader:
     def check_gold(gold: str) -> None:
         """Raise ValueError if nothing of `gold` is left to compare an answer with."""
         if not normalise(gold):
-            raise ValueError(f"the gold answer {gold!r} is empty without its punctuation and articles")
+            raise ValueError(
+                f"the gold answer {gold!r} is empty without its punctuation and articles"
+            )
 
     def grade(self, *, completion: str, gold: str) -> QAGrade:
         """Compare the answer in `completion` with `gold`."""
@@ -100,7 +106,9 @@ def normalise(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFC", _RAISED.sub(" ", text.translate(_INVISIBLE))).casefold()
         # Folding can take a letter apart. Marks are left: three dots in one are no punctuation to SQuAD.
-        text = unicodedata.normalize("NFC", _WORD.sub(lambda word: unicodedata.normalize("NFKC", word[0]), text))
+        text = unicodedata.normalize(
+            "NFC", _WORD.sub(lambda word: unicodedata.normalize("NFKC", word[0]), text)
+        )
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -181,7 +189,10 @@ class SearchEnv(QuestionEnv):
     ) -> None:
         for tool in tools:
             if isinstance(tool, Search) and tool.longest > RESULT_CHARACTERS:
-                limits, most = f"k is {tool.k} and passage_chars is {tool.passage_chars}", RESULT_CHARACTERS
+                limits, most = (
+                    f"k is {tool.k} and passage_chars is {tool.passage_chars}",
+                    RESULT_CHARACTERS,
+                )
                 shown = f"a search could show {tool.longest} characters, and an observation carries {most}"
                 raise ValueError(f"{limits}: {shown}; lower one of them")
         super().__init__(tasks, QAGrader(lenient), tools, format, system, max_turns, tool_timeout)
@@ -194,15 +205,24 @@ class SearchEnv(QuestionEnv):
         info: dict[str, Any] = {**reply.info, "searches": len(tool.found)}
         if gold := set(self.task.passages) if isinstance(self.task, QATask) else set():
             cutoffs = sorted({cutoff for cutoff in CUTOFFS if cutoff < tool.k} | {tool.k})
-            seen = {cutoff: {one for found in tool.found for one in found[:cutoff]} for cutoff in cutoffs}
-            info["recall"] = {str(cutoff): len(gold & ids) / len(gold) for cutoff, ids in seen.items()}
+            seen = {
+                cutoff: {one for found in tool.found for one in found[:cutoff]}
+                for cutoff in cutoffs
+            }
+            info["recall"] = {
+                str(cutoff): len(gold & ids) / len(gold) for cutoff, ids in seen.items()
+            }
         return replace(reply, info=info)
 
     def gold(self) -> list[str]:
         """Run the gold queries that are left, as far as there are turns, then answer."""
         if self.task is None:
             raise RuntimeError("gold() needs an episode: call reset() first")
-        queries = self.task.queries if isinstance(self.task, QATask) and "search" in self.toolbox.tools else ()
+        queries = (
+            self.task.queries
+            if isinstance(self.task, QATask) and "search" in self.toolbox.tools
+            else ()
+        )
         left = queries[self.turn : self.max_turns - 1]
         calls = [self.format.render(ToolCall("search", {"query": query})) for query in left]
         return [*calls, f"<answer>{self.task.gold}</answer>"]
@@ -210,10 +230,14 @@ class SearchEnv(QuestionEnv):
     def used(self, answer: str) -> bool:
         """Return whether the words of `answer` are next to each other in a tool's result."""
         answered = normalise(answer)
-        return bool(answered) and any(f" {answered} " in f" {normalise(result)} " for result in self.results)
+        return bool(answered) and any(
+            f" {answered} " in f" {normalise(result)} " for result in self.results
+        )
 
     def measures(self, verdicts: Sequence[Graded]) -> dict[str, Any]:
         """Return EM, F1 and sub-EM, each by its best gold."""
         grades = [verdict for verdict in verdicts if isinstance(verdict, QAGrade)]
-        names = ("em", "f1", "sub_em") if grades else ()  # another grader may have taken the place of its own
+        names = (
+            ("em", "f1", "sub_em") if grades else ()
+        )  # another grader may have taken the place of its own
         return {name: max(getattr(grade, name) for grade in grades) for name in names}

@@ -40,10 +40,15 @@ def write(graph: Graph, kind: str, number: int, seed: int, brief: bool) -> Passa
         says.append(text.replace("{o}", str(rng.integer(low, high))))
     if not brief:
         pronoun = rng.choice(_PRONOUNS.get(kind, ("It",)))
-        says = [text.replace("{s}", pronoun) if text.startswith("{s}") else text for text in rng.shuffled(says)]
+        says = [
+            text.replace("{s}", pronoun) if text.startswith("{s}") else text
+            for text in rng.shuffled(says)
+        ]
         says.insert(0, "{s} " + rng.choice(_INTROS[kind]))
     texts = [text.replace("{s}", subject) for text in says]
-    return Passage(f"{kind}-{number}", name, " ".join(f"{text[0].upper()}{text[1:]}." for text in texts))
+    return Passage(
+        f"{kind}-{number}", name, " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
+    )
 
 
 def shown(name: str, kind: str) -> str:
@@ -113,7 +118,11 @@ def parse(text: str, kind: str = "") -> Question | None:
     if kind and (name := _START.fullmatch(text)):
         return Question(name[1], ())
     for of, relation, pattern in _FORMS:
-        if of == kind and (match := pattern.fullmatch(text)) and (found := parse(match[1], relation.subject)):
+        if (
+            of == kind
+            and (match := pattern.fullmatch(text))
+            and (found := parse(match[1], relation.subject))
+        ):
             return Question(found.start, (*found.path, relation.name))
     return None
 
@@ -134,7 +143,9 @@ class SearchExpert:
         self.command = ""
         self.question = Question("", ())
         self.facts: dict[tuple[str, str], str] = {}  # (relation, subject): object
-        self.searched: dict[tuple[str, str], int] = {}  # how often what it leads to was searched for
+        self.searched: dict[
+            tuple[str, str], int
+        ] = {}  # how often what it leads to was searched for
         self._said = ""
         self._open = ("", "")  # what the last search was for
 
@@ -143,13 +154,17 @@ class SearchExpert:
         if question := parse(observation.strip()):
             self.question, self.facts, self.searched = question, {}, {}
         elif not self.command:
-            raise ValueError(f"the first text, {observation[:60]!r}, is no question of the world; begin with one")
+            raise ValueError(
+                f"the first text, {observation[:60]!r}, is no question of the world; begin with one"
+            )
         else:
             if self.command == self._said:
                 self.searched[self._open] = self.searched.get(self._open, 0) + 1
             for relation, subject, target in read(observation):
                 self.facts[relation, subject] = target
-                backwards = (other.name for other in RELATIONS.values() if other.inverse == relation)
+                backwards = (
+                    other.name for other in RELATIONS.values() if other.inverse == relation
+                )
                 self.facts |= {(other, target): subject for other in backwards}
         self.command = self._said = self._next()
         return self.command
@@ -164,8 +179,12 @@ class SearchExpert:
                     # Words said twice count twice: passages of similar names fall behind those of the relation.
                     words = query(name, relation) + f" {RELATIONS[relation].words}" * tried
                     return self.format.render(ToolCall("search", {"query": words}))
-                last = self.question.path[-1]  # it guesses any object of the last relation that was seen
-                name = next((target for (seen, _), target in self.facts.items() if seen == last), name)
+                last = self.question.path[
+                    -1
+                ]  # it guesses any object of the last relation that was seen
+                name = next(
+                    (target for (seen, _), target in self.facts.items() if seen == last), name
+                )
                 break
             name = self.facts[fact]
         return f"<answer>{name}</answer>"
@@ -194,7 +213,11 @@ class InventedTasks:
         """The last facts of the split, (relation, subject), for each number of hops, in an order of their own."""
         facts = []
         for relation, subject, target in self._graph.facts():
-            ends = (relation, subject) if RELATIONS[relation].object == YEAR else sorted((subject, target))
+            ends = (
+                (relation, subject)
+                if RELATIONS[relation].object == YEAR
+                else sorted((subject, target))
+            )
             if in_split(f"{self.name} {' '.join(ends)}", self.split):
                 key = f"order {self.name} {relation} {subject}".encode()
                 facts.append((hashlib.blake2b(key, digest_size=8).digest(), relation, subject))
@@ -214,19 +237,27 @@ class InventedTasks:
         for _ in range(ATTEMPTS):
             target = self._graph.follow(relation, subject)
             assert target is not None
-            before = self._before(subject, RELATIONS[relation].subject, hops - 1, {subject, target}, rng)
+            before = self._before(
+                subject, RELATIONS[relation].subject, hops - 1, {subject, target}, rng
+            )
             if before:
                 return self._task(key, Question(before.start, (*before.path, relation)), rng)
             relation, subject = rng.choice(self._facts[hops])  # all ways there go round in circles
-        raise RuntimeError(f"{self.name} has no question of {hops} hops for split {self.split}; choose a larger world")
+        raise RuntimeError(
+            f"{self.name} has no question of {hops} hops for split {self.split}; choose a larger world"
+        )
 
-    def _before(self, name: str, kind: str, hops: int, met: set[str], rng: KeyedRandom) -> Question | None:
+    def _before(
+        self, name: str, kind: str, hops: int, met: set[str], rng: KeyedRandom
+    ) -> Question | None:
         """Return a way of so many hops to a name that goes past nothing twice, or None where there is none."""
         if not hops:
             return Question(name, ())
         ways = []
         for relation in (one for one in self._graph.relations if one.object == kind):
-            if sources := [one for one in self._graph.leading(relation.name, name) if one not in met]:
+            if sources := [
+                one for one in self._graph.leading(relation.name, name) if one not in met
+            ]:
                 ways.append((relation, sources))
         while ways:
             relation, sources = ways.pop(rng.integer(0, len(ways) - 1))
@@ -244,7 +275,9 @@ class InventedTasks:
             passages.append(self._world.ids[target if RELATIONS[relation].inverse else name])
             name = target
         text, kind = ask(question, None if self._world.brief else rng), f"{len(queries)} hops"
-        return QATask(key, text, name, category=kind, passages=tuple(passages), queries=tuple(queries))
+        return QATask(
+            key, text, name, category=kind, passages=tuple(passages), queries=tuple(queries)
+        )
 
 
 class InventedWorld:
@@ -269,7 +302,11 @@ class InventedWorld:
     @cached_property
     def passages(self) -> list[Passage]:
         """A passage about each thing; its title is the thing's name."""
-        things = ((kind, number) for kind, names in self.graph.names.items() for number in range(len(names)))
+        things = (
+            (kind, number)
+            for kind, names in self.graph.names.items()
+            for number in range(len(names))
+        )
         return [write(self.graph, kind, number, self.seed, self.brief) for kind, number in things]
 
     def tasks(self, split: str = "train", hops: int | tuple[int, ...] = HOPS) -> InventedTasks:

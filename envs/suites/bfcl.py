@@ -26,11 +26,22 @@ from ..tasks import Message, check_known, check_split, choose_index, strict
 from .calls import ERROR, MODULES, PACKAGE, Conversation, judge, official, read, written
 
 SINGLE = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")
-CONVERSATIONS = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
+CONVERSATIONS = (
+    "multi_turn_base",
+    "multi_turn_miss_func",
+    "multi_turn_miss_param",
+    "multi_turn_long_context",
+)
 # By kind the last numbers of the ids in `train` and in `valid`.
-SPLITS: dict[str, dict[str, list[int]]] = json.loads(Path(__file__).with_name("bfcl_splits.json").read_text())
-STEPS = 20  # replies with calls in one turn of the user; with one more the episode ends, as officially
-LARGEST = 2**20  # bytes of an observation; the files of long conversations need more than the usual size
+SPLITS: dict[str, dict[str, list[int]]] = json.loads(
+    Path(__file__).with_name("bfcl_splits.json").read_text()
+)
+STEPS = (
+    20  # replies with calls in one turn of the user; with one more the episode ends, as officially
+)
+LARGEST = (
+    2**20
+)  # bytes of an observation; the files of long conversations need more than the usual size
 INSTALL = "pip install --no-deps bfcl-eval==2026.3.23"
 PYTHON = " Note that the provided function is in Python 3 syntax."  # behind each description, as officially
 DONE = "Done."
@@ -73,7 +84,9 @@ class BFCL(TextEnv):
         if read(action):
             return action
         ends = [mark.stop or mark.end for mark in thought_marks(action)[:1]]
-        return next((action[end:] for end in ends if read(action[end:])), super().without_thoughts(action))
+        return next(
+            (action[end:] for end in ends if read(action[end:])), super().without_thoughts(action)
+        )
 
     def on_step(self, text: str) -> Reply:
         reply = self._answer(text)
@@ -84,7 +97,9 @@ class BFCL(TextEnv):
     def _answer(self, text: str) -> Reply:
         task, conversation = self._task(), self.conversation
         if conversation is None:
-            return self._end(judge(task.category, task.functions, task.gold, text), read(text) is not None)
+            return self._end(
+                judge(task.category, task.functions, task.gold, text), read(text) is not None
+            )
         if calls := read(text):
             results = conversation.call(calls)
             self.steps += 1
@@ -107,7 +122,9 @@ class BFCL(TextEnv):
         if self.conversation is None:
             return [task.answer]
         turns = task.gold[self.conversation.turn :]
-        replies = [reply for turn in turns for reply in ([f"[{', '.join(turn)}]"] if turn else []) + [DONE]]
+        replies = [
+            reply for turn in turns for reply in ([f"[{', '.join(turn)}]"] if turn else []) + [DONE]
+        ]
         return replies[1:] if self.conversation.called and turns[0] else replies
 
     def _task(self) -> BFCLTask:
@@ -133,7 +150,11 @@ class BFCLTask:
         """The functions that are shown at the start."""
         missed = {name for names in self.row.get("missed_function", {}).values() for name in names}
         found = self._documents if self.is_conversation else self.row["function"]
-        return [{**one, "description": one["description"] + PYTHON} for one in found if one["name"] not in missed]
+        return [
+            {**one, "description": one["description"] + PYTHON}
+            for one in found
+            if one["name"] not in missed
+        ]
 
     @property
     def _documents(self) -> list[dict[str, Any]]:
@@ -144,7 +165,9 @@ class BFCLTask:
         if names := self.row.get("missed_function", {}).get(str(turn)):
             every = {one["name"]: one for one in self._documents}
             more = [every[name] for name in names]
-            text = official(PROMPTS).DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING.format(functions=more)
+            text = official(PROMPTS).DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING.format(
+                functions=more
+            )
             return [{"role": "user", "content": text}]
         return [dict(message) for message in self.row["question"][turn]]
 
@@ -154,8 +177,15 @@ class BFCLTask:
         if self.category == "irrelevance":
             return "None of the functions can be used."
         required = {one["name"]: one["parameters"]["required"] for one in self.row["function"]}
-        gold = [(name, _chosen(choices, required[name])) for one in self.gold for name, choices in one.items()]
-        texts = (f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})" for name, given in gold)
+        gold = [
+            (name, _chosen(choices, required[name]))
+            for one in self.gold
+            for name, choices in one.items()
+        ]
+        texts = (
+            f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
+            for name, given in gold
+        )
         return f"[{', '.join(texts)}]"
 
 
@@ -164,11 +194,18 @@ class BFCLTasks(list[BFCLTask]):
 
     def __init__(self, categories: Sequence[str], split: str) -> None:
         self.name, self.split = f"bfcl:{','.join(categories)}", split
-        super().__init__(task for category in categories for task in _category(category) if _is_in(task.id, split))
+        super().__init__(
+            task
+            for category in categories
+            for task in _category(category)
+            if _is_in(task.id, split)
+        )
 
 
 @strict
-def make_bfcl(category: str | Iterable[str] = SINGLE, split: str = "all", max_turns: int = 200) -> BFCL:
+def make_bfcl(
+    category: str | Iterable[str] = SINGLE, split: str = "all", max_turns: int = 200
+) -> BFCL:
     """Return `turngym/BFCL-v0`.
 
     Args:
@@ -195,14 +232,18 @@ def _is_in(task_id: str, split: str) -> bool:
     """Return whether a task is in a split; the conversations of one number are variants of each other."""
     name, _, number = task_id.rpartition("_")
     kind = SPLITS["multi_turn" if name.startswith("multi_turn") else name]
-    return split == "all" or split == next((one for one in kind if int(number) in kind[one]), "test")
+    return split == "all" or split == next(
+        (one for one in kind if int(number) in kind[one]), "test"
+    )
 
 
 @cache
 def _data() -> Path:
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise ValueError(f"the data of BFCL are in the package bfcl-eval, which is not installed: {INSTALL}")
+        raise ValueError(
+            f"the data of BFCL are in the package bfcl-eval, which is not installed: {INSTALL}"
+        )
     return Path(spec.origin).parent / "data"
 
 
@@ -218,7 +259,11 @@ def _category(category: str) -> list[BFCLTask]:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [
+            json.loads(line)
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.strip()
+        ]
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}; install it again: {INSTALL}") from error
 
@@ -233,7 +278,9 @@ def _system(functions: Sequence[Mapping[str, Any]]) -> str:
     prompts = official(PROMPTS)
     style = prompts.PROMPT_STYLE_TEMPLATES["classic"]
     form = {"output_format": prompts.OUTPUT_FORMAT_MAPPING["python"], "param_types": ""}
-    shown = style["available_tools"].format(format="json", functions=json.dumps(functions, indent=4))
+    shown = style["available_tools"].format(
+        format="json", functions=json.dumps(functions, indent=4)
+    )
     made = {"tool_call_format": style["tool_call_no_tag"].format(**form), "available_tools": shown}
     return str(prompts.PROMPT_TEMPLATE_MAPPING["plaintext"].format(**{**style, **made}))
 

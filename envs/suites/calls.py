@@ -36,11 +36,15 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-FORBIDDEN = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})  # as officially
+FORBIDDEN = frozenset(
+    {"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"}
+)  # as officially
 DIGITS = 10_000  # an argument, a power or a precision with more would hold up the process
 LONGEST = 100_000  # characters of a reply that are read, and of a result
 SHOWN = 200_000  # characters of the results of one reply
-EVENTS = 200_000  # functions that begin and end in the calls of one reply; gold needs a thousandth of it
+EVENTS = (
+    200_000  # functions that begin and end in the calls of one reply; gold needs a thousandth of it
+)
 GROWTH = 256 * 2**20  # bytes that this process may grow by meanwhile
 ERROR = "Error during execution: "
 _PRECISION = Lock()  # that of mpmath is one for all threads
@@ -68,7 +72,10 @@ def described(calls: Sequence[ast.Call]) -> list[dict[str, Any]]:
     A name counts as its text, and so does a call without named arguments; arguments without a name are left out. Raises
     ValueError where an argument is something else than data or a call.
     """
-    return [{_name(call.func): {one.arg or "": _described(one.value) for one in call.keywords}} for call in calls]
+    return [
+        {_name(call.func): {one.arg or "": _described(one.value) for one in call.keywords}}
+        for call in calls
+    ]
 
 
 def _name(node: ast.expr) -> str:
@@ -108,7 +115,9 @@ def _value(node: ast.expr, inner: Callable[[ast.expr], Any]) -> Any:
         case ast.Set(elts=items):
             return {inner(item) for item in items}
         case ast.Dict(keys=keys, values=values) if all(keys):
-            return {inner(key): inner(value) for key, value in zip(keys, values, strict=True) if key}
+            return {
+                inner(key): inner(value) for key, value in zip(keys, values, strict=True) if key
+            }
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=item):
             number = _number(inner(item))
             return -number if isinstance(sign, ast.USub) else number
@@ -118,7 +127,9 @@ def _value(node: ast.expr, inner: Callable[[ast.expr], Any]) -> Any:
 
 
 def _number(value: Any) -> int | float | complex:
-    if not isinstance(value, int | float | complex) or (isinstance(value, int) and _digits(value) > DIGITS):
+    if not isinstance(value, int | float | complex) or (
+        isinstance(value, int) and _digits(value) > DIGITS
+    ):
         raise ValueError("an operand is no number to compute with, or too large")
     return value
 
@@ -138,7 +149,11 @@ def _arithmetic(node: ast.expr) -> Any:
 
 
 def _power(base: int | float | complex, exponent: int | float | complex) -> int | float | complex:
-    if isinstance(base, int) and isinstance(exponent, int) and _digits(base) * abs(exponent) > DIGITS:
+    if (
+        isinstance(base, int)
+        and isinstance(exponent, int)
+        and _digits(base) * abs(exponent) > DIGITS
+    ):
         raise ValueError("the power is too large")
     result: int | float | complex = base**exponent
     return result
@@ -179,7 +194,9 @@ def run(calls: Sequence[ast.Call], objects: Mapping[str, Any]) -> list[str]:
     return results
 
 
-def _run(call: ast.Call, methods: Mapping[str, Callable[..., Any]], longest: int, budget: "_Budget") -> str:
+def _run(
+    call: ast.Call, methods: Mapping[str, Callable[..., Any]], longest: int, budget: "_Budget"
+) -> str:
     try:
         if isinstance(call.func, ast.Name) and call.func.id in FORBIDDEN:
             raise ValueError(f"Function call {call.func.id} is not allowed.")
@@ -233,7 +250,9 @@ class _Budget:
         if self.events > EVENTS:
             raise CallTooLarge("the calls of this reply have taken too long")
         self.before = sys.getprofile()
-        sys.setprofile(self._count)  # for each call anew: the interpreter removes one that has raised
+        sys.setprofile(
+            self._count
+        )  # for each call anew: the interpreter removes one that has raised
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(self.before)
@@ -269,7 +288,11 @@ def _called(node: ast.expr, methods: Mapping[str, Callable[..., Any]]) -> Any:
     except TypeError:  # the call below says so in its own words
         given = {}
     base, exponent = given.get("base", 0), given.get("exponent", 0)
-    if isinstance(base, int) and isinstance(exponent, int) and _digits(base) * abs(exponent) > DIGITS:
+    if (
+        isinstance(base, int)
+        and isinstance(exponent, int)
+        and _digits(base) * abs(exponent) > DIGITS
+    ):
         raise ValueError("the power is too large")
     for places in (given.get("precision", 0), given.get("decimal_places", 0)):
         if isinstance(places, int | float) and abs(places) > DIGITS:
@@ -306,12 +329,16 @@ class Conversation:
         try:
             self.objects, self.right = (_objects(row) for _ in range(2))
         except Exception as error:
-            raise EnvFailure(f"{row['id']}: its objects cannot be made: {type(error).__name__}: {error}") from error
+            raise EnvFailure(
+                f"{row['id']}: its objects cannot be made: {type(error).__name__}: {error}"
+            ) from error
         self.results: list[str] = []  # of all calls
         self.called = False  # in the present turn
         self.turn = 0
         self.error = ""
-        self.done: list[Sequence[ast.Call] | None] = []  # the calls of each reply, None where a turn ended
+        self.done: list[
+            Sequence[ast.Call] | None
+        ] = []  # the calls of each reply, None where a turn ended
 
     def fork(self) -> "Conversation":
         """Return an independent copy in the same state, by the same calls where the objects are too deep to copy."""
@@ -369,7 +396,11 @@ def _same(one: Any, right: Any) -> bool:
 
 
 def _has_the_state_of(one: Any, right: Any) -> bool:
-    return all(getattr(one, name) == value for name, value in vars(right).items() if not name.startswith("_"))
+    return all(
+        getattr(one, name) == value
+        for name, value in vars(right).items()
+        if not name.startswith("_")
+    )
 
 
 def judge(category: str, functions: list[dict[str, Any]], gold: list[Any], reply: str) -> str:
@@ -388,7 +419,9 @@ def judge(category: str, functions: list[dict[str, Any]], gold: list[Any], reply
         return "ast_decoder:decoder_failed"
     checker = _checker()
     try:
-        verdict = checker.ast_checker(functions, found, gold, checker.Language.PYTHON, category, "turngym")
+        verdict = checker.ast_checker(
+            functions, found, gold, checker.Language.PYTHON, category, "turngym"
+        )
     except Exception:  # such as a value that no dictionary takes as a key
         return "ast_checker:error"
     return "" if verdict["valid"] else str(verdict["error_type"])
@@ -408,7 +441,9 @@ def _checker() -> Any:
     name = f"{PACKAGE}.constants.model_config"
     known = sys.modules.get(name)
     stub = ModuleType(name)
-    vars(stub)["MODEL_CONFIG_MAPPING"] = defaultdict(lambda: SimpleNamespace(underscore_to_dot=False))
+    vars(stub)["MODEL_CONFIG_MAPPING"] = defaultdict(
+        lambda: SimpleNamespace(underscore_to_dot=False)
+    )
     sys.modules[name] = stub
     try:
         return official("eval_checker.ast_eval.ast_checker")

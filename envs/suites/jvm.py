@@ -58,12 +58,27 @@ class Jvm:
 
     def __init__(self, heap: int = HEAP) -> None:
         self.heap, self.owner = heap, os.getpid()
-        self._folder = TemporaryDirectory(prefix="turngym-")  # the simulator writes a file where it is started
-        command = [_java() or "java", f"-Xmx{heap}m", *OPTIONS, "-cp", _jars(), "py4j.GatewayServer"]
+        self._folder = TemporaryDirectory(
+            prefix="turngym-"
+        )  # the simulator writes a file where it is started
+        command = [
+            _java() or "java",
+            f"-Xmx{heap}m",
+            *OPTIONS,
+            "-cp",
+            _jars(),
+            "py4j.GatewayServer",
+        ]
         command += ["--die-on-broken-pipe", "--enable-auth", "0"]
-        told: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        told: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+        }
         try:
-            self.process = subprocess.Popen(command, bufsize=0, start_new_session=True, cwd=self._folder.name, **told)
+            self.process = subprocess.Popen(
+                command, bufsize=0, start_new_session=True, cwd=self._folder.name, **told
+            )
         except OSError as error:
             raise EnvFailure(f"no JVM can be started: {error}; {missing()}") from error
         self._opened: list[Any] = [self.process.stdin, self.process.stdout]
@@ -78,7 +93,9 @@ class Jvm:
             self._file = link.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
             self._opened += self._file, link
             self._send("A", self._line())
-            self.server = str(self._send("i", "scienceworld.runtime.pythonapi.PythonInterface", "e"))
+            self.server = str(
+                self._send("i", "scienceworld.runtime.pythonapi.PythonInterface", "e")
+            )
         except (OSError, EnvFailure) as error:
             self.close()
             raise EnvFailure(f"a JVM does not start: {error}") from error
@@ -87,12 +104,18 @@ class Jvm:
     def _line(self) -> str:
         """Return a line that it prints; empty where there is none in time."""
         out = self._opened[1]
-        return str(out.readline(), "utf-8", "replace").strip() if select.select([out], [], [], SECONDS)[0] else ""
+        return (
+            str(out.readline(), "utf-8", "replace").strip()
+            if select.select([out], [], [], SECONDS)[0]
+            else ""
+        )
 
     def call(self, method: str, *args: str | int | bool, of: str = "") -> Any:
         """Return what a method of the simulator, or of an object of the JVM, gives."""
         if os.getpid() != self.owner:
-            raise EnvFailure(f"a JVM of process {self.owner} is asked by another: make environments where they run")
+            raise EnvFailure(
+                f"a JVM of process {self.owner} is asked by another: make environments where they run"
+            )
         try:
             return self._send("c", of or self.server, method, *map(_written, args), "e")
         except (OSError, ValueError, EnvFailure) as error:
@@ -109,7 +132,12 @@ class Jvm:
             value = str(self._send("c", value, "toString", "e"))
         if status != "!y":
             raise EnvFailure(_read(value)[:200] or "it closed the connection")
-        known: dict[str, Callable[[str], Any]] = {"s": _read, "i": int, "d": float, "b": "true".__eq__}
+        known: dict[str, Callable[[str], Any]] = {
+            "s": _read,
+            "i": int,
+            "d": float,
+            "b": "true".__eq__,
+        }
         return known.get(kind, str)(value)
 
     def close(self) -> None:
@@ -151,7 +179,9 @@ class JvmPool:
         Raises `AllLent` where there may be no more, `EnvFailure` where none can be started.
         """
         if not self._places.acquire(blocking=False):
-            raise AllLent(f"{MOST} worlds are live, which is the most; close an environment or a fork")
+            raise AllLent(
+                f"{MOST} worlds are live, which is the most; close an environment or a fork"
+            )
         with self._lock:
             for jvm in [one for one in self._idle if (one.heap, one.owner) == (heap, os.getpid())]:
                 self._idle.remove(jvm)

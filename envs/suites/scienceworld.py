@@ -33,7 +33,10 @@ SETS = ("official", "L0", "L1", "L2")
 REWARDS = ("score", "won")
 LONGEST = 300  # characters of a command
 GOLD_HEAP = 1024  # MiB; the search for a gold path needs more than a world
-UNKNOWN = ("No known action matches that input.", "Unknown action.")  # how the simulator begins where it did nothing
+UNKNOWN = (
+    "No known action matches that input.",
+    "Unknown action.",
+)  # how the simulator begins where it did nothing
 
 
 class SimulatorReply(NamedTuple):
@@ -50,7 +53,9 @@ class SimulatedWorld:
     There may be more worlds than JVMs: one that waits is set aside, and what was done is done again when it is asked.
     """
 
-    diverged: ClassVar[int] = 0  # worlds of this process where something else was seen the second time
+    diverged: ClassVar[int] = (
+        0  # worlds of this process where something else was seen the second time
+    )
     live: ClassVar[WeakSet[SimulatedWorld]] = WeakSet()  # those that have a JVM
 
     def __init__(self, task: str, variation: int, simplification: str) -> None:
@@ -67,7 +72,9 @@ class SimulatedWorld:
         score = round(100 * self.ask("getScore"))
         seen = SimulatorReply(text, score, self.ask("getCompleted") or score < 0)
         self.commands.append(command)
-        self.digest = hashlib.sha256(repr((self.digest, *seen)).encode("utf-8", "replace")).hexdigest()
+        self.digest = hashlib.sha256(
+            repr((self.digest, *seen)).encode("utf-8", "replace")
+        ).hexdigest()
         return seen
 
     def fork(self) -> SimulatedWorld:
@@ -204,7 +211,10 @@ class ScienceWorld(TextEnv):
 
     def messages(self, observation: str) -> list[Message]:
         """Return the system prompt, a list of the commands, and what the simulator says at first."""
-        return [{"role": "system", "content": KNOWN["system"]}, {"role": "user", "content": observation}]
+        return [
+            {"role": "system", "content": KNOWN["system"]},
+            {"role": "user", "content": observation},
+        ]
 
     def on_step(self, text: str) -> Reply:
         world = self._world()
@@ -212,7 +222,9 @@ class ScienceWorld(TextEnv):
         if not fault and len(command) > LONGEST:
             fault = f"this command has {len(command)} characters, and nothing was done; at most {LONGEST} are read"
         if fault:
-            return Reply(f"Error: {fault}", self._earned(self.paid), info={"command": None}, valid=False)
+            return Reply(
+                f"Error: {fault}", self._earned(self.paid), info={"command": None}, valid=False
+            )
         seen = world.step(command)
         won = seen.done and seen.score > 0
         reward = self._earned(seen.score / 100, won)
@@ -230,7 +242,9 @@ class ScienceWorld(TextEnv):
 
     def valid_actions(self) -> list[str]:
         """Return the commands that do something now, sorted; takes as long as several steps."""
-        found = json.loads(self._world().ask("getValidActionObjectCombinationsJSON"))["validActions"]
+        found = json.loads(self._world().ask("getValidActionObjectCombinationsJSON"))[
+            "validActions"
+        ]
         return sorted({str(one["action"]) for one in found})
 
     def fork(self) -> Self:
@@ -304,18 +318,27 @@ def make_scienceworld(
     """
     names = KNOWN["variations"]
     kept = list(names) if task is None else [task] if isinstance(task, str) else list(task)
-    wanted = {variation} if isinstance(variation, int) else None if variation is None else set(variation)
+    wanted = (
+        {variation} if isinstance(variation, int) else None if variation is None else set(variation)
+    )
     for name in kept:
         check_known(name, names, f"task is {name!r}", "there are")
     check_known(sets, SETS, f"sets is {sets!r}", "there are")
     check_known(reward, REWARDS, f"reward is {reward!r}", "there are")
     for one in filter(None, simplification.split(",")):
         check_known(one, KNOWN["simplifications"], f"simplification is {one!r}", "there are")
-    items = [(name, i) for name in kept for i in variations(name, split, sets) if wanted is None or i in wanted]
+    items = [
+        (name, i)
+        for name in kept
+        for i in variations(name, split, sets)
+        if wanted is None or i in wanted
+    ]
     if not items or (wanted and not wanted <= {i for _, i in items}):
         some = variations(kept[0], split, sets)
         have = f"{kept[0]} has {some[0]} to {some[-1]}" if some else f"{kept[0]} has none"
-        raise ValueError(f"variation is {variation!r}, split {split!r}, sets {sets!r}: there is none such; {have}")
+        raise ValueError(
+            f"variation is {variation!r}, split {split!r}, sets {sets!r}: there is none such; {have}"
+        )
     if wrong := missing():
         raise ValueError(f"ScienceWorld: {wrong}")
     return ScienceWorld(items, simplification, reward, max_turns)
@@ -329,7 +352,9 @@ def variations(task: str, split: str, sets: str = "official") -> range:
         return range(count)
     check_split(split)
     tested = sets == "L2" and task in KNOWN["unseen"]
-    if sets != "official" and (task in KNOWN["left_out"] or (sets == "L2" and tested != (split == "test"))):
+    if sets != "official" and (
+        task in KNOWN["left_out"] or (sets == "L2" and tested != (split == "test"))
+    ):
         return range(0)
     dev, test = range(2 * quarter, 3 * quarter), range(3 * quarter, count)
     valid, test = (test, dev) if sets == "L0" else (dev, test)

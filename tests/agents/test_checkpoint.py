@@ -56,7 +56,11 @@ def opened() -> Iterator[list[Path]]:
 
 def test_a_checkpoint_holds_tensors_state_and_a_manifest(tmp_path):
     path = save(tmp_path / "checkpoints", 7)
-    assert path == checkpoint.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "step-000007"
+    assert (
+        path
+        == checkpoint.latest(tmp_path / "checkpoints")
+        == tmp_path / "checkpoints" / "step-000007"
+    )
     assert checkpoint.read_state(path) == {"step": 7, **STATE}
     assert set(json.loads((path / "manifest.json").read_text())) == {
         "adapter/adapter.safetensors",
@@ -101,19 +105,27 @@ def test_every_flipped_bit_is_found(tmp_path):
     assert checkpoint.verify(path) == path
 
 
-@pytest.mark.parametrize("name", ["adapter/adapter.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_truncated_and_a_missing_file_are_named_and_the_checkpoint_before_is_used(tmp_path, caplog, name):
+@pytest.mark.parametrize(
+    "name", ["adapter/adapter.safetensors", "optimizer.safetensors", "state.json"]
+)
+def test_a_truncated_and_a_missing_file_are_named_and_the_checkpoint_before_is_used(
+    tmp_path, caplog, name
+):
     save(tmp_path, 1)
     path, incidents = save(tmp_path, 2), []
     (path / name).write_bytes((path / name).read_bytes()[:-1])
     assert checkpoint.latest(tmp_path, incidents.append) == tmp_path / "step-000001"
-    assert incidents == [Incident("checkpoint", f"{path}: the file {name!r} is not what was written")]
+    assert incidents == [
+        Incident("checkpoint", f"{path}: the file {name!r} is not what was written")
+    ]
     assert f"step-000001 is used: {path}: the file {name!r} is not what was written" in caplog.text
     (path / name).unlink()
     with pytest.raises(CheckpointError, match=rf"step-000002: the file '{name}' is missing$"):
         checkpoint.verify(path)
     shutil.rmtree(path)
-    assert checkpoint.latest(tmp_path, incidents.append).name == "step-000001" and len(incidents) == 1
+    assert (
+        checkpoint.latest(tmp_path, incidents.append).name == "step-000001" and len(incidents) == 1
+    )
 
 
 # --- damage that its checksums do not show
@@ -130,7 +142,9 @@ def plant(name):
 def manifest(text):
     def damage(path: Path) -> None:
         listed = json.loads((path / "manifest.json").read_text())
-        (path / "manifest.json").write_bytes(text if isinstance(text, bytes) else text(listed, path).encode())
+        (path / "manifest.json").write_bytes(
+            text if isinstance(text, bytes) else text(listed, path).encode()
+        )
 
     return damage
 
@@ -199,14 +213,24 @@ DAMAGE = {
     "a manifest that is no text": manifest(b"\xff"),
     "a manifest that nests": manifest(b"[" * 100_000),
     "a manifest of nothing": manifest(b"{}"),
-    "a checksum that is none": manifest(lambda listed, path: json.dumps({**listed, "state.json": None})),
+    "a checksum that is none": manifest(
+        lambda listed, path: json.dumps({**listed, "state.json": None})
+    ),
     "a checksum in capitals": manifest(
         lambda listed, path: json.dumps({name: digest.upper() for name, digest in listed.items()})
     ),
-    "a name too few": manifest(lambda listed, path: json.dumps({"state.json": listed["state.json"]})),
-    "a name that leaves": manifest(lambda listed, path: json.dumps({**listed, "../outside": OUTSIDE})),
-    "a name from the root": manifest(lambda listed, path: json.dumps({**listed, f"{path.parent}/outside": OUTSIDE})),
-    "a name twice": manifest(lambda listed, path: json.dumps(listed).replace("{", '{"state.json": "", ', 1)),
+    "a name too few": manifest(
+        lambda listed, path: json.dumps({"state.json": listed["state.json"]})
+    ),
+    "a name that leaves": manifest(
+        lambda listed, path: json.dumps({**listed, "../outside": OUTSIDE})
+    ),
+    "a name from the root": manifest(
+        lambda listed, path: json.dumps({**listed, f"{path.parent}/outside": OUTSIDE})
+    ),
+    "a name twice": manifest(
+        lambda listed, path: json.dumps(listed).replace("{", '{"state.json": "", ', 1)
+    ),
     "a name roundabout": manifest(
         lambda listed, path: json.dumps({**listed, "adapter/../state.json": listed["state.json"]})
     ),
@@ -233,11 +257,18 @@ def test_nothing_of_a_damaged_checkpoint_is_used(tmp_path, opened, damage):
     opened.clear()
     assert checkpoint.latest(tmp_path, incidents.append) == tmp_path / "step-000001"
     assert {file.relative_to(path) for file in opened if path in file.parents} <= written
-    assert tmp_path / "outside" not in opened and PICKLED not in opened and not Path("unpickled").exists()
+    assert (
+        tmp_path / "outside" not in opened
+        and PICKLED not in opened
+        and not Path("unpickled").exists()
+    )
     ((kind, what),) = [(incident.kind, incident.what) for incident in incidents]
     assert kind == "checkpoint" and "step-000002" in what
     shutil.rmtree(tmp_path / "step-000001")
-    with pytest.raises(CheckpointError, match=r"all 1 checkpoints in .* are damaged: .*step-000002.*; restore a copy"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"all 1 checkpoints in .* are damaged: .*step-000002.*; restore a copy",
+    ):
         checkpoint.latest(tmp_path)
     assert save(tmp_path, 2) == checkpoint.latest(tmp_path)
 
@@ -251,7 +282,8 @@ def test_a_check_of_the_caller_passes_a_checkpoint_over_too(tmp_path):
     save(tmp_path, 2)
     assert checkpoint.latest(tmp_path, check=check).name == "step-000001"
     with pytest.raises(
-        CheckpointError, match=r"all 2 .*step-000002 is not liked; .*.state.json. is not what was written"
+        CheckpointError,
+        match=r"all 2 .*step-000002 is not liked; .*.state.json. is not what was written",
     ):
         (tmp_path / "step-000001" / "state.json").write_text("{}")
         checkpoint.latest(tmp_path, check=check)
@@ -300,7 +332,9 @@ class Killed(BaseException):
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_instant_leaves_a_whole_checkpoint_and_the_next_save_cleans_up(tmp_path, monkeypatch):
+def test_a_kill_at_any_instant_leaves_a_whole_checkpoint_and_the_next_save_cleans_up(
+    tmp_path, monkeypatch
+):
     """Every fsync, rename and removal of a save that overwrites and prunes is a moment at which it may end."""
     moments = 0
     while True:
@@ -320,7 +354,9 @@ def test_a_kill_at_any_instant_leaves_a_whole_checkpoint_and_the_next_save_clean
             patch.setattr(checkpoint, "KEPT", 1)
             checkpoint.save(folder, 2, STATE, write(50))
         assert [path.name for path in folder.iterdir()] == ["step-000002"]
-        assert (checkpoint.latest(folder) / "optimizer.safetensors").read_bytes() == bytes([51]) * 32
+        assert (checkpoint.latest(folder) / "optimizer.safetensors").read_bytes() == bytes(
+            [51]
+        ) * 32
         moments += 1
     assert moments > 9
 
@@ -348,7 +384,9 @@ def test_two_whole_checkpoints_are_there_at_every_instant(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_an_error_of_the_disk_at_any_instant_is_told_and_leaves_what_was_there(tmp_path, monkeypatch, number):
+def test_an_error_of_the_disk_at_any_instant_is_told_and_leaves_what_was_there(
+    tmp_path, monkeypatch, number
+):
     """Every open, write, fsync and rename of a save can fail; a failed save leaves nothing that is taken for one."""
     moments, told = 0, 0
     while True:
@@ -363,7 +401,8 @@ def test_an_error_of_the_disk_at_any_instant_is_told_and_leaves_what_was_there(t
             except CheckpointError as error:
                 told += 1
                 assert re.search(
-                    rf"the checkpoint .*step-000003 cannot be written \(.*{os.strerror(number)}", str(error)
+                    rf"the checkpoint .*step-000003 cannot be written \(.*{os.strerror(number)}",
+                    str(error),
                 )
             except OSError:  # while it removed the oldest: the new one is there
                 assert checkpoint.latest(folder).name == "step-000003"
@@ -427,11 +466,21 @@ def _end_after(patch, moments, end=Killed):
 def test_everything_is_synced_before_it_is_given_its_name(tmp_path, monkeypatch):
     synced, renamed = [], []
     fsync, rename = os.fsync, Path.rename
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").resolve()) or fsync(fd))
-    monkeypatch.setattr(Path, "rename", lambda path, to: renamed.append(len(synced)) or rename(path, to))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").resolve()) or fsync(fd)
+    )
+    monkeypatch.setattr(
+        Path, "rename", lambda path, to: renamed.append(len(synced)) or rename(path, to)
+    )
     save(tmp_path, 1)
     temporary = tmp_path.resolve() / ".step-000001.tmp"
-    names = ("adapter", "adapter/adapter.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
+    names = (
+        "adapter",
+        "adapter/adapter.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+        "manifest.json",
+    )
     assert set(synced[: renamed[0]]) == {temporary, *(temporary / name for name in names)}
     assert synced[renamed[0] :] == [tmp_path.resolve()]
 

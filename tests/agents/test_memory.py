@@ -36,7 +36,10 @@ NUMBERS = 72_706_203_648
 def large(tmp_path: Path) -> Path:
     """The folder of a large model with everything but its weights."""
     (tmp_path / "config.json").write_text(json.dumps(LARGE))
-    index = {"metadata": {"total_size": 2 * NUMBERS}, "weight_map": {"lm_head.weight": "model-1-of-1.safetensors"}}
+    index = {
+        "metadata": {"total_size": 2 * NUMBERS},
+        "weight_map": {"lm_head.weight": "model-1-of-1.safetensors"},
+    }
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     return tmp_path
 
@@ -49,11 +52,16 @@ def test_a_model_too_large_is_refused_with_its_numbers(large, monkeypatch):
     have_free(monkeypatch, 80 << 30)
     with pytest.raises(TooLarge) as caught:
         check_fits(large, "float32", "cpu", lora=LoraOptions(rank=32))
-    assert "270.9 GiB of weights in float32, 1.59 GiB of LoRA weights and 4.76 GiB for their optimizer" in str(
+    assert (
+        "270.9 GiB of weights in float32, 1.59 GiB of LoRA weights and 4.76 GiB for their optimizer"
+        in str(caught.value)
+    )
+    assert "need 277.2 GiB; cpu has 80.0 GiB free; use a smaller model, dtype bfloat16 or" in str(
         caught.value
     )
-    assert "need 277.2 GiB; cpu has 80.0 GiB free; use a smaller model, dtype bfloat16 or" in str(caught.value)
-    with pytest.raises(TooLarge, match=re.escape("135.4 GiB of weights in bfloat16, 0.00 GiB of LoRA")):
+    with pytest.raises(
+        TooLarge, match=re.escape("135.4 GiB of weights in bfloat16, 0.00 GiB of LoRA")
+    ):
         check_fits(large, "bfloat16", "cpu")
     have_free(monkeypatch, 2 * NUMBERS)
     assert check_fits(large, "bfloat16", "cpu").total == 2 * NUMBERS
@@ -71,19 +79,24 @@ def test_keys_and_values_of_a_conversation_count(large, monkeypatch):
     have_free(monkeypatch, free)
     assert check_fits(large, "bfloat16", context=1024).total == free
     with pytest.raises(
-        TooLarge, match=r"0\.31 GiB of keys and values for 1025 tokens .*, a shorter context or a larger"
+        TooLarge,
+        match=r"0\.31 GiB of keys and values for 1025 tokens .*, a shorter context or a larger",
     ):
         check_fits(large, "bfloat16", context=1025)
 
 
 def test_a_policy_that_does_not_fit_is_refused_before_it_is_read(qwen3_folder, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
-    monkeypatch.setattr("turngym.agents.policy._load_model", lambda *_: pytest.fail("the weights were read"))
+    monkeypatch.setattr(
+        "turngym.agents.policy._load_model", lambda *_: pytest.fail("the weights were read")
+    )
     with pytest.raises(TooLarge, match="does not fit"):
         load_policy(qwen3_folder)
 
 
-@pytest.mark.parametrize(("rank", "targets"), [(4, ()), (2, ("q_proj", "down_proj")), (2, ("lm_head",)), (0, ())])
+@pytest.mark.parametrize(
+    ("rank", "targets"), [(4, ()), (2, ("q_proj", "down_proj")), (2, ("lm_head",)), (0, ())]
+)
 @pytest.mark.parametrize("name", ["qwen3_folder", "qwen2_folder"])
 def test_the_arithmetic_is_that_of_models(name, rank, targets, request):
     folder = request.getfixturevalue(name)
@@ -98,10 +111,14 @@ def test_the_arithmetic_is_that_of_models(name, rank, targets, request):
 def test_the_number_of_weights_is_read_from_an_index_that_says_it(large):
     file = large / "model.safetensors.index.json"
     assert parameters(large) == NUMBERS
-    file.write_text(json.dumps({"metadata": {"total_size": 1, "total_parameters": 12}, "weight_map": {}}))
+    file.write_text(
+        json.dumps({"metadata": {"total_size": 1, "total_parameters": 12}, "weight_map": {}})
+    )
     assert parameters(large) == 12
     file.unlink()
-    assert parameters(large) == NUMBERS - 80 * (8192 + 2 * 1024)  # from the config, which names no biases
+    assert parameters(large) == NUMBERS - 80 * (
+        8192 + 2 * 1024
+    )  # from the config, which names no biases
     (large / "config.json").write_text('{"n_embd": 768}')
     with pytest.raises(FileNotFoundError, match=r"has neither \*\.safetensors nor their index"):
         parameters(large)
@@ -110,15 +127,29 @@ def test_the_number_of_weights_is_read_from_an_index_that_says_it(large):
 @pytest.mark.parametrize(
     ("kind", "sizes", "tied", "count"),
     [
-        ("qwen2", (896, 4864, 24, 14, 2, 151_936), True, 494_032_768),  # Qwen2.5-0.5B, as its card counts
+        (
+            "qwen2",
+            (896, 4864, 24, 14, 2, 151_936),
+            True,
+            494_032_768,
+        ),  # Qwen2.5-0.5B, as its card counts
         ("qwen2", (3584, 18944, 28, 28, 4, 152_064), False, 7_615_616_512),  # 7B
         ("qwen3", (4096, 12288, 36, 32, 8, 151_936), False, 8_190_735_360),  # Qwen3-8B
         ("llama", (576, 1536, 30, 9, 3, 49_152), True, 134_515_008),  # SmolLM2-135M
     ],
 )
 def test_the_number_of_weights_follows_from_the_config(kind, sizes, tied, count):
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-    config = dict(zip((*names, "vocab_size"), sizes)) | {"tie_word_embeddings": tied, "model_type": kind}
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+    )
+    config = dict(zip((*names, "vocab_size"), sizes)) | {
+        "tie_word_embeddings": tied,
+        "model_type": kind,
+    }
     assert count_of({**config, "head_dim": 128} if kind == "qwen3" else config) == count
 
 
@@ -141,7 +172,11 @@ def test_the_host_has_what_its_container_leaves(tmp_path, monkeypatch):
     assert free_bytes() is None and free_bytes("mps") is None
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable:   500 kB\n")
     assert free_bytes() == 500 << 10
-    for name, text in (("max", "300000"), ("current", "200000"), ("stat", "anon 5\ninactive_file 50000\n")):
+    for name, text in (
+        ("max", "300000"),
+        ("current", "200000"),
+        ("stat", "anon 5\ninactive_file 50000\n"),
+    ):
         (tmp_path / f"memory.{name}").write_text(text)
     assert free_bytes() == 150_000
     (tmp_path / "memory.max").write_text("max\n")

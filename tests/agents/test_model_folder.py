@@ -43,7 +43,9 @@ def headed(text):
 
 
 def tensor(**entry):
-    return headed(json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **entry}}))
+    return headed(
+        json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **entry}})
+    )
 
 
 def indexed(target, **more):
@@ -51,7 +53,9 @@ def indexed(target, **more):
 
     def change(folder):
         (folder / WEIGHTS).rename(folder / "other.safetensors")
-        (folder.parent / "outside.safetensors").write_bytes((folder / "other.safetensors").read_bytes())
+        (folder.parent / "outside.safetensors").write_bytes(
+            (folder / "other.safetensors").read_bytes()
+        )
         (folder / "x.bin").write_bytes(pickle.dumps(print))
         (folder / INDEX).write_text(json.dumps({"weight_map": target, **more}))
 
@@ -90,7 +94,9 @@ CODE = {
     "kernels": sets(use_kernels=True),
     "code of a known type": sets(auto_map={"AutoModelForCausalLM": "evil.Model"}),
     "code of a part": sets(text_config={"auto_map": {"AutoConfig": "org/evil--evil.Config"}}),
-    "code of a tokenizer": sets("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}),
+    "code of a tokenizer": sets(
+        "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}
+    ),
     "code of a generation": sets("generation_config.json", custom_generate="org/evil"),
     "pipelines": sets(custom_pipelines={"x": {"impl": "evil.P"}}),
     "quantization": sets(quantization_config={"quant_method": "gptq"}),
@@ -98,7 +104,9 @@ CODE = {
     "weights elsewhere": sets(transformers_weights="x.safetensors"),
     "weights of another kind": sets(gguf_file="x.gguf"),
     "a name on the hub": sets(backbone="org/model"),
-    "an adapter": writes("adapter_config.json", '{"base_model_name_or_path": "../other", "peft_type": "LORA"}'),
+    "an adapter": writes(
+        "adapter_config.json", '{"base_model_name_or_path": "../other", "peft_type": "LORA"}'
+    ),
     "generate.py": makes("custom_generate"),
 }
 PLACES = {
@@ -150,14 +158,18 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("change", {**CODE, **PLACES, **DAMAGE}.values(), ids={**CODE, **PLACES, **DAMAGE})
+@pytest.mark.parametrize(
+    "change", {**CODE, **PLACES, **DAMAGE}.values(), ids={**CODE, **PLACES, **DAMAGE}
+)
 def test_a_folder_that_is_no_plain_model_is_refused_in_one_line(folder, change):
     assert find(folder).folder == folder
     change(folder)
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         find(folder)
     said = str(caught.value)
-    assert said.startswith(str(folder)) and "\n" not in said and len(said) < 400 + len(str(folder)) * 2
+    assert (
+        said.startswith(str(folder)) and "\n" not in said and len(said) < 400 + len(str(folder)) * 2
+    )
 
 
 def test_a_file_without_end_is_not_read(folder):
@@ -179,7 +191,12 @@ def test_the_cache_of_the_hub_keeps_files_as_links_to_its_blobs(folder, tmp_path
 
 
 def test_settings_without_code_stay_as_they_are(folder):
-    sets(_name_or_path="org/model", _attn_implementation="sdpa", quantization_config=None, auto_map={})(folder)
+    sets(
+        _name_or_path="org/model",
+        _attn_implementation="sdpa",
+        quantization_config=None,
+        auto_map={},
+    )(folder)
     sets("generation_config.json", cache_implementation="hybrid")(folder)
     assert find(folder).folder == folder
 
@@ -187,7 +204,9 @@ def test_settings_without_code_stay_as_they_are(folder):
 def test_a_folder_is_checked_again_when_it_is_loaded(folder, monkeypatch):
     source = find(folder)
     sets(attn_implementation="org/kernel")(folder)
-    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr(
+        "transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded")
+    )
     with pytest.raises(ValueError, match="sets attn_implementation to 'org/kernel'"):
         load_policy(source)
 
@@ -201,10 +220,14 @@ def test_what_transformers_makes_of_a_folder_is_told_in_one_line(folder):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"null", b'{"model": {"type": "BPE"}}', b"[" * 100_000, b"\xff", b"\0"])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"null", b'{"model": {"type": "BPE"}}', b"[" * 100_000, b"\xff", b"\0"]
+)
 def test_a_tokenizer_that_is_none_is_refused_in_one_line(folder, data):
     writes("tokenizer.json", data)(folder)
-    with pytest.raises(ValueError, match=r"^.*/tokenizer.json is no tokenizer that can be used: ") as caught:
+    with pytest.raises(
+        ValueError, match=r"^.*/tokenizer.json is no tokenizer that can be used: "
+    ) as caught:
         load_policy(folder)
     assert "\n" not in str(caught.value)
 
@@ -217,11 +240,16 @@ def test_a_run_that_begins_with_itself_is_named(tmp_path):
         run.mkdir()
         (run / "config.toml").write_text(f'[train]\npolicy = "{tmp_path / other}"\n')
         save(run / "checkpoints", 1, {}, lambda folder: None)
-    with pytest.raises(ValueError, match=r"/one begins with itself, as its config.toml says; give the model's folder"):
+    with pytest.raises(
+        ValueError,
+        match=r"/one begins with itself, as its config.toml says; give the model's folder",
+    ):
         find(tmp_path / "one")
 
 
-@pytest.mark.parametrize("text", ["", "[train]\n", "train = 1\n", "policy", "\0", "[train]\npolicy = 3\n"])
+@pytest.mark.parametrize(
+    "text", ["", "[train]\n", "train = 1\n", "policy", "\0", "[train]\npolicy = 3\n"]
+)
 def test_a_run_that_does_not_say_where_it_began_is_named(tmp_path, text):
     from turngym.agents.checkpoint import save
 

@@ -36,19 +36,44 @@ gymnasium.register("mine/Guess-v0", "own_guess:make_guess")
 """
 LINES = GUESS.count("\n")
 BROKEN = {
-    "there is no module": ("own_gues:Guess", "", "there is no module own_gues, nor a file of it in ", "own_guess'?"),
+    "there is no module": (
+        "own_gues:Guess",
+        "",
+        "there is no module own_gues, nor a file of it in ",
+        "own_guess'?",
+    ),
     "there is no name": ("own_guess:Gues", "", "own_guess.py) has no Gues; did you mean 'Guess'?"),
-    "there is no id": ("own_guess:mine/Gess-v0", "", "registers no environment 'mine/Gess-v0'; did you mean 'mine/G"),
-    "it is no environment": ("own_guess:thing", "", "own_guess:thing is a int; name a class that derives from TextEnv"),
+    "there is no id": (
+        "own_guess:mine/Gess-v0",
+        "",
+        "registers no environment 'mine/Gess-v0'; did you mean 'mine/G",
+    ),
+    "it is no environment": (
+        "own_guess:thing",
+        "",
+        "own_guess:thing is a int; name a class that derives from TextEnv",
+    ),
     "the import fails": (
         "own_guess:Guess",
         "1 / 0",
         "raises ZeroDivisionError: division by zero (",
         f"line {LINES + 1})",
     ),
-    "a package is missing": ("own_guess:Guess", "import numpyy", "ModuleNotFoundError: No module named 'numpyy' ("),
-    "another class": ("own_guess:Other", "class Other:\n    pass", "own_guess:Other is the class Other; name a class"),
-    "another thing is made": ("own_guess:f", "def f():\n    return 1", "own_guess:f makes a int; turngym supports"),
+    "a package is missing": (
+        "own_guess:Guess",
+        "import numpyy",
+        "ModuleNotFoundError: No module named 'numpyy' (",
+    ),
+    "another class": (
+        "own_guess:Other",
+        "class Other:\n    pass",
+        "own_guess:Other is the class Other; name a class",
+    ),
+    "another thing is made": (
+        "own_guess:f",
+        "def f():\n    return 1",
+        "own_guess:f makes a int; turngym supports",
+    ),
     "options are missing": (
         "own_guess:f",
         "def f(size):\n    return Guess(size)",
@@ -120,15 +145,23 @@ def test_a_broken_one_is_one_line_and_leaves_nothing_behind(name, command, turng
     status, _, err = turngym(verb, *(["--env", spec] if verb == "train" else [spec]), *rest)
     assert status == 2 and err.startswith("error: ") and err.count("\n") == 1
     assert [part for part in words if part not in err] == []
-    assert sorted(path.name for path in folder.iterdir() if path.name != "__pycache__") == ["own_guess.py"]
+    assert sorted(path.name for path in folder.iterdir() if path.name != "__pycache__") == [
+        "own_guess.py"
+    ]
 
 
 def test_a_step_that_fails_is_told_where_it_is_played(turngym, monkeypatch):
-    Path("own_guess.py").write_text(GUESS + "class Own(Guess):\n    def on_step(self, text):\n        return 'no'\n")
+    Path("own_guess.py").write_text(
+        GUESS + "class Own(Guess):\n    def on_step(self, text):\n        return 'no'\n"
+    )
     monkeypatch.setattr("builtins.input", lambda *args: "3")
     monkeypatch.setattr(terminal.console, "input", lambda *args, **options: "3")
     status, _, err = turngym("play", "own_guess:Own")
-    assert status == 2 and "Own.on_step gives 'no'; it must return a Reply" in err and err.count("\n") == 1
+    assert (
+        status == 2
+        and "Own.on_step gives 'no'; it must return a Reply" in err
+        and err.count("\n") == 1
+    )
 
 
 def test_a_recipe_and_a_run_folder_cannot_choose_whose_code_runs(turngym):
@@ -136,9 +169,16 @@ def test_a_recipe_and_a_run_folder_cannot_choose_whose_code_runs(turngym):
     for spec in ("own_guess:Guess", "own_guess:mine/Guess-v0", "os:system"):
         Path("mine.toml").write_text(f'env = "{spec}"\n')
         Path("config.toml").write_text(f'[train]\nenv = "{spec}"\n')
-        for args in (["train", "mine.toml"], ["train", "--resume", "--out", "."], ["warmup", "mine.toml"]):
+        for args in (
+            ["train", "mine.toml"],
+            ["train", "--resume", "--out", "."],
+            ["warmup", "mine.toml"],
+        ):
             status, _, err = turngym(*args)
-            assert status == 2 and f"a file cannot choose that. If you trust its code, add --env {spec} to" in err
+            assert (
+                status == 2
+                and f"a file cannot choose that. If you trust its code, add --env {spec} to" in err
+            )
     assert not Path("ran").exists()
 
 
@@ -146,16 +186,27 @@ def test_how_tasks_were_chosen_is_said(turngym):
     more = "class Listed(Guess):\n    tasks = range(20)\n"
     Path("own_guess.py").write_text(GUESS + more)
     _, out, _ = turngym("eval", "own_guess:Listed", "--policy", "expert", "--episodes", "9")
-    assert "own_guess:Listed has no splits: the evaluation has all of its 20 tasks, also those that training has" in out
+    assert (
+        "own_guess:Listed has no splits: the evaluation has all of its 20 tasks, also those that training has"
+        in out
+    )
     assert "9 (9 tasks, 0 failed" in out
     _, out, _ = turngym("eval", "own_guess:Listed", "--policy", "expert", "--split", "test")
-    assert "own_guess:Listed takes no option 'split': test has 2 of its 20 tasks, every 10th, from 9" in out
+    assert (
+        "own_guess:Listed takes no option 'split': test has 2 of its 20 tasks, every 10th, from 9"
+        in out
+    )
     assert "2 (2 tasks, 0 failed" in out
     _, out, _ = turngym("eval", "own_guess:Guess", "--policy", "expert", "--episodes", "9")
-    assert "own_guess:Guess has no tasks: test begins episodes by seed" in out and "9 (9 tasks, 0 failed" in out
+    assert (
+        "own_guess:Guess has no tasks: test begins episodes by seed" in out
+        and "9 (9 tasks, 0 failed" in out
+    )
 
 
-@pytest.mark.parametrize("spec", ["own_guess:Guess", "own_guess:make_guess", "own_guess:mine/Guess-v0"])
+@pytest.mark.parametrize(
+    "spec", ["own_guess:Guess", "own_guess:make_guess", "own_guess:mine/Guess-v0"]
+)
 def test_it_is_checked_evaluated_and_replayed_by_its_name(spec, turngym):
     Path("own_guess.py").write_text(GUESS)
     status, out, _ = turngym("eval", spec, "--policy", "expert", "--episodes", "5", "--out", "o")
@@ -163,6 +214,8 @@ def test_it_is_checked_evaluated_and_replayed_by_its_name(spec, turngym):
     assert json.loads(Path("o/trees.jsonl").read_text().splitlines()[0])["env"] == spec
     # A journal cannot choose whose code runs, not even that of a module which is imported already.
     status, _, err = turngym("replay", "o/trees.jsonl")
-    assert status == 2 and f"a file cannot choose that. If you trust its code, add --env {spec}" in err
+    assert (
+        status == 2 and f"a file cannot choose that. If you trust its code, add --env {spec}" in err
+    )
     status, out, _ = turngym("replay", "o/trees.jsonl", "--env", spec)
     assert status == 0 and "5 episodes of o/trees.jsonl were replayed without a difference" in out

@@ -61,7 +61,18 @@ def make_many():
 def make_open(**options):
     return make(**options)
 '''
-SHORT = ["--prompts", "3", "--group", "2", "--eval-tasks", "3", "--max-tokens", "12", "--threads", "1"]
+SHORT = [
+    "--prompts",
+    "3",
+    "--group",
+    "2",
+    "--eval-tasks",
+    "3",
+    "--max-tokens",
+    "12",
+    "--threads",
+    "1",
+]
 
 
 @pytest.fixture
@@ -97,7 +108,9 @@ def test_it_is_evaluated_whole_and_replayed(turngym):
     assert json.loads(Path("e/trees.jsonl").read_text().splitlines()[0])["env"] == "weather:make"
     for spelled in ("weather.py:make", "weather:make"):
         status, out, _ = turngym("replay", "e/trees.jsonl", "--env", spelled)
-        assert status == 0 and "3 episodes of e/trees.jsonl were replayed without a difference" in out
+        assert (
+            status == 0 and "3 episodes of e/trees.jsonl were replayed without a difference" in out
+        )
     status, _, err = turngym("replay", "e/trees.jsonl")
     assert status == 2 and "add --env weather:make to the command" in err
 
@@ -111,14 +124,19 @@ def test_any_number_of_tasks_is_evaluated(turngym):
 
 
 def test_a_factory_with_open_options_is_sent_no_split(turngym):
-    status, out, _ = turngym("eval", "weather.py:make_open", "--policy", "expert", "--option", "max_turns=2")
+    status, out, _ = turngym(
+        "eval", "weather.py:make_open", "--policy", "expert", "--option", "max_turns=2"
+    )
     assert status == 0 and "3 (3 tasks, 0 failed" in out
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("make_forgetful", "the grader forgot returns None (does it lack a `return`?); return True, False or a number"),
+        (
+            "make_forgetful",
+            "the grader forgot returns None (does it lack a `return`?); return True, False or a number",
+        ),
         ("make_raising", "the grader parse raises ValueError: could not convert string to float"),
     ],
 )
@@ -128,7 +146,9 @@ def test_a_grader_that_fails_is_named_and_earns_no_zero(name, words, turngym):
 
 
 def test_it_is_played(turngym, monkeypatch):
-    replies = iter(['<tool_call>{"name": "lookup", "arguments": {"city": "Oslo"}}</tool_call>', "-3"])
+    replies = iter(
+        ['<tool_call>{"name": "lookup", "arguments": {"city": "Oslo"}}</tool_call>', "-3"]
+    )
     monkeypatch.setattr(terminal.console, "input", lambda *args, **options: next(replies))
     monkeypatch.setattr("builtins.input", lambda *args: next(replies))
     status, out, _ = turngym("play", "weather.py:make", "--task", "0")
@@ -139,7 +159,10 @@ def test_it_is_played(turngym, monkeypatch):
 def test_it_keeps_the_contract(turngym):
     status, out, _ = turngym("check", "weather.py:make")
     assert status == 0 and "weather.py:make keeps the contract" in out
-    assert "without an option `split`, all are played by eval, and train is validated on its training tasks" in out
+    assert (
+        "without an option `split`, all are played by eval, and train is validated on its training tasks"
+        in out
+    )
 
 
 @pytest.mark.slow
@@ -147,10 +170,18 @@ def test_it_is_trained_resumed_and_audited(turngym):
     train = ["train", "--env", "weather.py:make", *SHORT, "--eval-every", "1", "--out", "run"]
     status, out, _ = turngym(*train, "--steps", "1")
     assert status == 0
-    assert "weather.py:make has 3 tasks and no splits, so the validation is on the training tasks" in out
+    assert (
+        "weather.py:make has 3 tasks and no splits, so the validation is on the training tasks"
+        in out
+    )
     status, _, err = turngym("train", "--resume", "--out", "run", "--steps", "2")
-    assert status == 2 and "a file cannot choose that. If you trust its code, add --env weather:make" in err
-    status, _, _ = turngym("train", "--resume", "--out", "run", "--steps", "2", "--env", "weather.py:make")
+    assert (
+        status == 2
+        and "a file cannot choose that. If you trust its code, add --env weather:make" in err
+    )
+    status, _, _ = turngym(
+        "train", "--resume", "--out", "run", "--steps", "2", "--env", "weather.py:make"
+    )
     assert status == 0
     assert turngym("audit", "run")[0] == 0
     assert turngym("replay", "run/trees/step-000002.jsonl", "--env", "weather.py:make")[0] == 0
@@ -159,7 +190,9 @@ def test_it_is_trained_resumed_and_audited(turngym):
 
 @pytest.mark.slow
 def test_methods_are_compared_on_it(turngym):
-    Path("short.toml").write_text("prompts = 3\ngroup = 2\nmax_tokens = 8\nsteps = 1\neval_tasks = 3\nthreads = 1\n")
+    Path("short.toml").write_text(
+        "prompts = 3\ngroup = 2\nmax_tokens = 8\nsteps = 1\neval_tasks = 3\nthreads = 1\n"
+    )
     compare = [
         "compare",
         "grpo",
@@ -181,29 +214,45 @@ def test_a_file_of_a_run_cannot_choose_its_code(folder, turngym):
     Path("weather.py").write_text("open('ran', 'w')\n")
     Path("config.toml").write_text('[train]\nenv = "weather.py:make"\n')
     Path("suite.toml").write_text('env = "weather.py:make"\n')
-    for args in (["train", "--resume", "--out", "."], ["eval", "--suite", "suite.toml", "--policy", "expert"]):
+    for args in (
+        ["train", "--resume", "--out", "."],
+        ["eval", "--suite", "suite.toml", "--policy", "expert"],
+    ):
         status, _, err = turngym(*args)
         assert status == 2 and "weather:make" in err
     assert not Path("ran").exists()
 
 
 def test_a_file_is_named_from_the_folder_that_it_is_in(folder):
-    assert module_id("weather.py:make") == module_id(str(folder / "weather.py:make")) == "weather:make"
+    assert (
+        module_id("weather.py:make") == module_id(str(folder / "weather.py:make")) == "weather:make"
+    )
     assert module_id("envs/weather.py:make") == "envs.weather:make"
     assert [module_id(name) for name in ("turngym/Math-v0", "weather:make", "weather.py")] == [
         "turngym/Math-v0",
         "weather:make",
         "weather.py",
     ]
-    assert reserved_choices({}, "weather.py:make") == reserved_choices({}, "weather:make") == ["env=weather:make"]
+    assert (
+        reserved_choices({}, "weather.py:make")
+        == reserved_choices({}, "weather:make")
+        == ["env=weather:make"]
+    )
     for name in ("../weather.py:make", "/nowhere/weather.py:make"):
-        with pytest.raises(ValueError, match="the file is not below the current folder; run this in its folder"):
+        with pytest.raises(
+            ValueError, match="the file is not below the current folder; run this in its folder"
+        ):
             module_id(name)
     assert len(make("weather.py:make").tasks) == 3
 
 
 def test_a_run_on_a_table_is_replayed_without_naming_it_again(turngym):
     Path("t.csv").write_text("question,answer\n1+1?,2\n2+2?,4\n")
-    assert turngym("eval", "turngym/Math-v0", "--policy", "expert", "--tasks", "t.csv", "--out", "e")[0] == 0
+    assert (
+        turngym("eval", "turngym/Math-v0", "--policy", "expert", "--tasks", "t.csv", "--out", "e")[
+            0
+        ]
+        == 0
+    )
     status, out, _ = turngym("replay", "e/trees.jsonl")
     assert status == 0 and "2 episodes" in out

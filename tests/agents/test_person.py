@@ -50,15 +50,26 @@ def test_what_ends_an_episode_is_said_first_and_the_right_answer_last():
     before, after, asked = played(env, "7", task=1)
     assert "A line is the final answer and ends the episode." in before and asked == ["> "]
     assert env.task.gold not in before.replace(env.task.prompt, "")
-    assert "The episode is over: the reply was the final answer, and the grader found no answer in it" in after
-    assert f"The right answer: \\boxed{{{env.task.gold}}}" in after and after.endswith("(no_answer) after 1 turns")
+    assert (
+        "The episode is over: the reply was the final answer, and the grader found no answer in it"
+        in after
+    )
+    assert f"The right answer: \\boxed{{{env.task.gold}}}" in after and after.endswith(
+        "(no_answer) after 1 turns"
+    )
 
 
 def test_an_expert_of_a_world_is_asked_before_it_moves():
     before, after, asked = played(Known(), "", ":help", "look", "push")
-    assert "The episode ends at its goal, or at the turn limit, which is 8." in before and "knock" not in before
+    assert (
+        "The episode ends at its goal, or at the turn limit, which is 8." in before
+        and "knock" not in before
+    )
     assert asked == ["> "] * 4 and after.count("how to play") == 2  # an empty line is no action
-    assert "An expert would have played: │ │ knock" in after and "reward 1, done (goal) after 2 turns" in after
+    assert (
+        "An expert would have played: │ │ knock" in after
+        and "reward 1, done (goal) after 2 turns" in after
+    )
     assert "The right answer is not known: Door has no expert" in played(Door(), "push")[1]
 
 
@@ -70,7 +81,9 @@ def test_the_call_that_is_shown_is_one_in_every_format(name):
     assert parsed.call.arguments == {"code": "…"} and parsed.error is None
     lines = shown.splitlines()
     _, after, asked = played(env, *lines, task=0)
-    assert asked == ["> "] + [". "] * (len(lines) - 1) and "reward 0, truncated (max_turns)" in after
+    assert (
+        asked == ["> "] + [". "] * (len(lines) - 1) and "reward 0, truncated (max_turns)" in after
+    )
 
 
 def test_a_person_can_leave_in_the_middle_of_a_call():

@@ -12,7 +12,9 @@ from turngym.envs.registry import make
 from turngym.tools import ToolFailure
 
 
-@pytest.mark.parametrize(("env_id", "turns"), [("turngym/Math-v0", 1), ("turngym/MathPython-v0", 2)])
+@pytest.mark.parametrize(
+    ("env_id", "turns"), [("turngym/Math-v0", 1), ("turngym/MathPython-v0", 2)]
+)
 def test_the_expert_wins(env_id, turns):
     env, player = make(env_id), PLAYERS["expert"]()
     assert isinstance(player, GoldPlayer)
@@ -121,7 +123,9 @@ def test_an_episode_depends_on_its_seed_and_its_fork_is_closed():
     texts = [play(env, Script([]), 0, seed).turns[0].text for seed in (5, 5, 6)]
     assert texts[0] == texts[1] != texts[2] and texts[0] == env.reset(seed=5)[0]
     env.tasks = None  # then the number of the episode is its seed
-    assert [play(env, Script([]), task, seed).turns[0].text for task, seed in ((5, 0), (6, 0), (5, 9))] == [
+    assert [
+        play(env, Script([]), task, seed).turns[0].text for task, seed in ((5, 0), (6, 0), (5, 9))
+    ] == [
         *(env.reset(seed=seed)[0] for seed in (5, 6, 5)),
     ]
     with pytest.raises(TypeError, match="Chance has no expert"):
@@ -198,7 +202,13 @@ def test_an_error_does_not_wait_for_the_episodes_that_have_not_begun():
 
     player = Faulty()
     with pytest.raises(KeyError, match="a player's bug"):
-        play_all(make_math(), lambda task, seed: player, [(i, 0) for i in range(200)], threads=2, on_failure=gate.set)
+        play_all(
+            make_math(),
+            lambda task, seed: player,
+            [(i, 0) for i in range(200)],
+            threads=2,
+            on_failure=gate.set,
+        )
     assert len(begun) < 10
 
 
@@ -208,5 +218,7 @@ def test_an_observer_plays_from_what_it_is_shown_in_several_environments_at_once
     player = PLAYERS["observer"]()
     trees = [play(one, player, task) for task, one in enumerate((first, second))]
     assert [tree.leaves[0].score for tree in trees] == [1.0, 1.0]
-    with pytest.raises(TypeError, match=r"QuestionEnv has no expert\(\) that plays from observations; use `expert`"):
+    with pytest.raises(
+        TypeError, match=r"QuestionEnv has no expert\(\) that plays from observations; use `expert`"
+    ):
         player.act(make("turngym/Math-v0"), "What is 1 + 1?", {})

@@ -51,8 +51,12 @@ def test_only_the_lora_matrices_of_every_linear_layer_and_the_head_can_learn(fol
     policy = load_policy(folder, lora=SPEC)
     trainable = policy.trainable_parameters()
     assert list(trainable) == sorted(trainable)
-    assert set(trainable) == {name for name, p in policy.model.named_parameters() if p.requires_grad}
-    assert len(trainable) == 2 * (2 * 7 + 1)  # A and B of 7 layers in each of 2 blocks, and of the head
+    assert set(trainable) == {
+        name for name, p in policy.model.named_parameters() if p.requires_grad
+    }
+    assert len(trainable) == 2 * (
+        2 * 7 + 1
+    )  # A and B of 7 layers in each of 2 blocks, and of the head
     assert sum("lm_head" in name for name in trainable) == 2
 
 
@@ -65,14 +69,19 @@ def test_a_tied_head_is_adapted_without_the_embedding(qwen2_folder):
     disturb(policy)
     assert torch.equal(embedding(IDS), before)
     x = torch.randn(1, 64, generator=torch.Generator().manual_seed(0))
-    a, b = (policy.trainable_parameters()[f"base_model.model.lm_head.lora_{m}.default.weight"] for m in "AB")
+    a, b = (
+        policy.trainable_parameters()[f"base_model.model.lm_head.lora_{m}.default.weight"]
+        for m in "AB"
+    )
     with torch.no_grad():
         torch.testing.assert_close(head(x), x @ embedding.weight.T + x @ a.T @ b.T * 2)
 
 
 def test_the_lora_start_follows_from_the_seed_and_leaves_the_global_generator_alone(folder):
     state = torch.random.get_rng_state()
-    one, same, other = (load_policy(folder, lora=SPEC, seed=seed).trainable_parameters() for seed in (3, 3, 4))
+    one, same, other = (
+        load_policy(folder, lora=SPEC, seed=seed).trainable_parameters() for seed in (3, 3, 4)
+    )
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not any(torch.equal(one[name], other[name]) for name in one if "lora_A" in name)
@@ -103,7 +112,9 @@ def test_an_adapter_is_saved_to_the_same_bytes_and_holds_lora_matrices_only(qwen
     assert all("lora_" in name for name in load_file(tmp_path / "a" / "adapter_model.safetensors"))
 
 
-@pytest.mark.parametrize("other", [LoraOptions(2, 8), LoraOptions(4, 16), LoraOptions(4, 8, ("q_proj",)), None])
+@pytest.mark.parametrize(
+    "other", [LoraOptions(2, 8), LoraOptions(4, 16), LoraOptions(4, 8, ("q_proj",)), None]
+)
 def test_an_adapter_of_another_spec_is_refused(qwen3_folder, tmp_path, other):
     load_policy(qwen3_folder, lora=SPEC).save_adapter(tmp_path)
     with pytest.raises(ValueError, match="load the policy"):
@@ -116,7 +127,9 @@ def test_an_adapter_folder_without_its_files_is_named(qwen3_folder, tmp_path):
         policy.load_adapter(tmp_path)
 
 
-def test_without_lora_there_is_nothing_to_train_or_save_and_the_reference_is_the_model(qwen3_folder, tmp_path):
+def test_without_lora_there_is_nothing_to_train_or_save_and_the_reference_is_the_model(
+    qwen3_folder, tmp_path
+):
     policy = load_policy(qwen3_folder)
     assert policy.trainable_parameters() == {}
     with policy.reference():
@@ -148,7 +161,9 @@ def test_lora_weights_have_the_type_asked_for_and_only_fit_that(qwen3_folder, tm
     assert policy.base.get_input_embeddings().weight.dtype == getattr(torch, dtype)
     disturb(policy)
     policy.save_adapter(tmp_path)
-    again = load_policy(qwen3_folder, dtype=dtype, lora=replace(SPEC, lora_dtype="bfloat16"), seed=9)
+    again = load_policy(
+        qwen3_folder, dtype=dtype, lora=replace(SPEC, lora_dtype="bfloat16"), seed=9
+    )
     again.load_adapter(tmp_path)
     assert torch.equal(logits(again.model), logits(policy.model))
     assert logits(policy.model).dtype == getattr(torch, dtype)
@@ -157,14 +172,24 @@ def test_lora_weights_have_the_type_asked_for_and_only_fit_that(qwen3_folder, tm
 
 
 def test_how_the_learner_computes_is_off_unless_asked_for(qwen3_folder):
-    plain, asked = load_policy(qwen3_folder), load_policy(qwen3_folder, checkpointing=True, compile=True)
-    assert (plain.checkpointing, plain.compile, asked.checkpointing, asked.compile) == (False, False, True, True)
+    plain, asked = (
+        load_policy(qwen3_folder),
+        load_policy(qwen3_folder, checkpointing=True, compile=True),
+    )
+    assert (plain.checkpointing, plain.compile, asked.checkpointing, asked.compile) == (
+        False,
+        False,
+        True,
+        True,
+    )
 
 
 def test_weights_are_read_straight_to_the_device_in_their_type(qwen3_folder, monkeypatch):
     asked = {}
     read = AutoModelForCausalLM.from_pretrained
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **kw: asked.update(kw) or read(*a, **kw))
+    monkeypatch.setattr(
+        AutoModelForCausalLM, "from_pretrained", lambda *a, **kw: asked.update(kw) or read(*a, **kw)
+    )
     policy = load_policy(qwen3_folder, dtype="bfloat16")
     assert asked["dtype"] == torch.bfloat16 and asked["device_map"] == {"": torch.device("cpu")}
     assert not any(hasattr(module, "_hf_hook") for module in policy.base.modules())
@@ -217,13 +242,18 @@ def test_a_path_that_is_no_folder_is_refused(tmp_path):
 
 def test_a_name_the_hub_does_not_give_is_refused(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(FileNotFoundError, match="'no-such/model' is neither a folder here nor a hub model"):
+    with pytest.raises(
+        FileNotFoundError, match="'no-such/model' is neither a folder here nor a hub model"
+    ):
         load_policy("no-such/model")
 
 
 def test_a_hub_name_is_fetched_to_a_folder_without_pickles(monkeypatch, qwen3_folder):
     asked = {}
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda n, **kw: asked.update(kw, n=n) or str(qwen3_folder))
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download",
+        lambda n, **kw: asked.update(kw, n=n) or str(qwen3_folder),
+    )
     assert load_policy("org/model").folder == qwen3_folder
     assert asked["n"] == "org/model"
     assert not any(pattern.endswith((".bin", ".pt", ".py")) for pattern in asked["allow_patterns"])

@@ -26,7 +26,13 @@ class Stopped(Exception):
 
 
 def prepare(out, policy="expert", env=MATH, **changed):
-    settings = {"episodes": 5, "samples": 2, "sampling": SamplingOptions(max_tokens=16), "out": out, **changed}
+    settings = {
+        "episodes": 5,
+        "samples": 2,
+        "sampling": SamplingOptions(max_tokens=16),
+        "out": out,
+        **changed,
+    }
     return evaluate.prepare(env, {"split": "test"}, policy, **settings)
 
 
@@ -46,7 +52,9 @@ def results(folder):
 
 
 @pytest.mark.parametrize(("policy", "count"), [("expert", 0), ("tiny", 3)])
-def test_what_was_stopped_ends_as_if_it_had_not_been_and_plays_no_episode_twice(tmp_path, policy, count):
+def test_what_was_stopped_ends_as_if_it_had_not_been_and_plays_no_episode_twice(
+    tmp_path, policy, count
+):
     evaluate.run(prepare(tmp_path / "whole", policy))
     with pytest.raises(Stopped):
         evaluate.run(prepare(tmp_path / "cut", policy), stop_after(count))
@@ -104,12 +112,17 @@ def test_an_episode_without_a_score_is_played_again_and_no_other(counting, tmp_p
     options = {"down": str(tmp_path / "down")}
 
     def run(resume):
-        prepared = evaluate.prepare(counting, options, "expert", episodes=5, out=tmp_path / "out", resume=resume)
+        prepared = evaluate.prepare(
+            counting, options, "expert", episodes=5, out=tmp_path / "out", resume=resume
+        )
         return evaluate.run(prepared)
 
     assert (run(False).failed, sorted(Counting.played)) == (1, ["0", "1", "2", "3", "4"])
     Counting.played.clear()
-    assert (run(True).failed, Counting.played) == (1, ["0"])  # its failure is in the journal, and may be over
+    assert (run(True).failed, Counting.played) == (
+        1,
+        ["0"],
+    )  # its failure is in the journal, and may be over
     (tmp_path / "down").unlink()
     assert (run(True).failed, Counting.played) == (0, ["0", "0"])
     assert (run(True).episodes, Counting.played) == (5, ["0", "0"])
@@ -119,7 +132,10 @@ def test_an_episode_without_a_score_is_played_again_and_no_other(counting, tmp_p
 def test_a_folder_that_holds_an_evaluation_is_only_finished(tmp_path):
     evaluate.run(prepare(tmp_path / "out"))
     before = results(tmp_path / "out")
-    with pytest.raises(ValueError, match=r"out holds an evaluation \(settings.json\); add --resume to finish it, or"):
+    with pytest.raises(
+        ValueError,
+        match=r"out holds an evaluation \(settings.json\); add --resume to finish it, or",
+    ):
         prepare(tmp_path / "out")
     for name in FILES:
         (tmp_path / name).mkdir()
@@ -168,7 +184,10 @@ def test_settings_that_cannot_be_read_are_named(tmp_path, content):
     (tmp_path / "settings.json").unlink()
     if content is not None:
         (tmp_path / "settings.json").write_text(content)
-    with pytest.raises(ValueError, match=r"cannot be resumed: settings.json cannot be read|env is .*begun with None"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot be resumed: settings.json cannot be read|env is .*begun with None",
+    ):
         prepare(tmp_path, resume=True)
 
 
@@ -180,7 +199,9 @@ def test_a_damaged_line_is_named_and_a_second_process_is_refused(tmp_path):
         evaluate.run(prepared)
     lines = (tmp_path / EPISODES).read_bytes().splitlines(keepends=True)
     (tmp_path / EPISODES).write_bytes(lines[0] + lines[1].replace(b"task", b"tusk") + lines[2])
-    with pytest.raises(ValueError, match=rf"{EPISODES}, line 2: its checksum does not fit.*; remove the line"):
+    with pytest.raises(
+        ValueError, match=rf"{EPISODES}, line 2: its checksum does not fit.*; remove the line"
+    ):
         evaluate.run(prepared)
 
 
@@ -210,7 +231,9 @@ def test_a_killed_evaluation_goes_on(tmp_path, policy, kills):
     environment = {**os.environ, "PYTHONPATH": str(Path(turngym.__file__).parent.parent)}
 
     def run(out, *more):
-        return subprocess.Popen([*command, "--out", str(out), *more], env=environment, stdout=subprocess.DEVNULL)
+        return subprocess.Popen(
+            [*command, "--out", str(out), *more], env=environment, stdout=subprocess.DEVNULL
+        )
 
     killed = 0
     for least in kills:

@@ -30,9 +30,18 @@ def test_lists_are_joined_and_the_rest_stays(line, joined):
     ("line", "message"),
     [
         ("train --steps 3 --steps 4", "--steps is given twice, as '3' and as '4'; give it once"),
-        ("train --method grpo --method=epo", "--method is given twice, as 'grpo' and as 'epo'; give it once"),
-        ("train --eval-every 3 --eval_every 3", "--eval-every is given twice, as '3' and as '3'; give it once"),
-        ("train --difficulty 1 --difficulty 2 3", "--difficulty is given twice, as '1' and as '2 3'; give it once"),
+        (
+            "train --method grpo --method=epo",
+            "--method is given twice, as 'grpo' and as 'epo'; give it once",
+        ),
+        (
+            "train --eval-every 3 --eval_every 3",
+            "--eval-every is given twice, as '3' and as '3'; give it once",
+        ),
+        (
+            "train --difficulty 1 --difficulty 2 3",
+            "--difficulty is given twice, as '1' and as '2 3'; give it once",
+        ),
     ],
 )
 def test_what_has_one_value_is_refused(line, message):

@@ -26,13 +26,17 @@ NO_TOKENS = np.zeros(0, np.int32)
 
 
 def call(code: str) -> str:
-    return f"<tool_call>\n{json.dumps({'name': 'python', 'arguments': {'code': code}})}\n</tool_call>"
+    return (
+        f"<tool_call>\n{json.dumps({'name': 'python', 'arguments': {'code': code}})}\n</tool_call>"
+    )
 
 
 # --- rollouts of policies
 
 
-def rolled_out(folder: Any, env: TextEnv, tasks: range, max_tokens: int, max_context: int | None = None) -> list[Tree]:
+def rolled_out(
+    folder: Any, env: TextEnv, tasks: range, max_tokens: int, max_context: int | None = None
+) -> list[Tree]:
     from turngym.agents.chat.chat import Chat
     from turngym.agents.engine import Sampling
     from turngym.agents.engines.torch import TorchEngine
@@ -45,7 +49,9 @@ def rolled_out(folder: Any, env: TextEnv, tasks: range, max_tokens: int, max_con
     engine = TorchEngine(policy)
     try:
         actor = Actor(engine, Chat.from_folder(folder), policy.end_ids)
-        return collect(actor, env, list(tasks), group=4, key=(5, 2), sampling=Sampling(max_tokens=max_tokens))
+        return collect(
+            actor, env, list(tasks), group=4, key=(5, 2), sampling=Sampling(max_tokens=max_tokens)
+        )
     finally:
         engine.close()
 
@@ -58,8 +64,12 @@ def test_rollouts_of_tiny_with_the_python_tool_replay_from_their_journal(one_thr
     write_trees(tmp_path / "trees.jsonl", trees, origin_of(env))
     results = list(replay_journal(tmp_path / "trees.jsonl"))
     assert [result.divergence for result in results] == [None] * 24
-    assert [result.key for result in results] == [(5, 2, task, branch) for task in range(6) for branch in range(4)]
-    assert [result.turns for result in results] == [len(t.replies(leaf)) for t in trees for leaf in t.leaves]
+    assert [result.key for result in results] == [
+        (5, 2, task, branch) for task in range(6) for branch in range(4)
+    ]
+    assert [result.turns for result in results] == [
+        len(t.replies(leaf)) for t in trees for leaf in t.leaves
+    ]
     statuses = {turn.info.get("tool_status") for tree in trees for turn in tree.turns}
     assert statuses >= {"ok", "error"} or statuses >= {"ok", "malformed"}
     assert {leaf.stop for tree in trees for leaf in tree.leaves} >= {"answered"}
@@ -90,11 +100,15 @@ def echo() -> Iterator[TextEnv]:
 
 
 @pytest.mark.parametrize("max_context", [None, 150])
-def test_the_text_of_a_turn_is_what_the_environment_was_given(one_thread, qwen3_folder, echo, tmp_path, max_context):
+def test_the_text_of_a_turn_is_what_the_environment_was_given(
+    one_thread, qwen3_folder, echo, tmp_path, max_context
+):
     """A random policy over bytes draws what is no UTF-8 and control tokens; a small context ends some of its paths."""
     trees = rolled_out(qwen3_folder, echo, range(4), 12, max_context)
     texts = [turn.text for tree in trees for turn in tree.turns if turn.role == "assistant"]
-    assert sum("\ufffd" in text for text in texts) > 5 and any(not text.isprintable() for text in texts)
+    assert sum("\ufffd" in text for text in texts) > 5 and any(
+        not text.isprintable() for text in texts
+    )
     write_trees(tmp_path / "trees.jsonl", trees, origin_of(echo))
     for tree in (*trees, *read_trees(tmp_path / "trees.jsonl")):
         assert replay(echo, tree) is None
@@ -149,7 +163,12 @@ PLANTED = {
     "tool_status": (lambda tree: tell(tree, 3, tool_status="ok"), 1, "info['tool_status']", "ok"),
     "valid": (lambda tree: tell(tree, 3, valid=True), 1, "info['valid']", True),
     "more info": (lambda tree: tell(tree, 1, mood=None), 0, "info['mood']", None),
-    "less info": (lambda tree: put(tree, 1, info={"turn": 1, "tool": "python"}), 0, "info['tool_status']", NOTHING),
+    "less info": (
+        lambda tree: put(tree, 1, info={"turn": 1, "tool": "python"}),
+        0,
+        "info['tool_status']",
+        NOTHING,
+    ),
     "reward": (lambda tree: put(tree, 1, reward=5e-324), 0, "reward", 5e-324),
     "sign of zero": (lambda tree: put(tree, 3, reward=-0.0), 1, "reward", -0.0),
     "role": (lambda tree: put(tree, 2, role="user"), 0, "role", "user"),
@@ -157,7 +176,12 @@ PLANTED = {
     "stop": (lambda tree: end(tree, stop="no_answer"), 2, "stop", "no_answer"),
     "outcome": (lambda tree: end(tree, outcome=Outcome.TRUNCATED), 2, "outcome", "truncated"),
     "score": (lambda tree: end(tree, score=0.5), 2, "score", 0.5),
-    "last info": (lambda tree: end(tree, info={**tree.leaves[0].info, "how": "luck"}), 2, "info['how']", "luck"),
+    "last info": (
+        lambda tree: end(tree, info={**tree.leaves[0].info, "how": "luck"}),
+        2,
+        "info['how']",
+        "luck",
+    ),
 }
 
 
@@ -170,13 +194,19 @@ def test_a_planted_change_is_found_and_named(env, tree, name):
     assert (found.key, found.turn, found.field) == ((3, 0, 7, 0), turn, field)
     assert recorded is None or repr(found.recorded) == repr(recorded)
     assert repr(found.recorded) != repr(found.replayed) and not found.deadline
-    assert str(found).startswith(f"task 7, branch 0, {f'turn {turn}' if turn >= 0 else 'the opening'}: {field} was ")
+    assert str(found).startswith(
+        f"task 7, branch 0, {f'turn {turn}' if turn >= 0 else 'the opening'}: {field} was "
+    )
 
 
 def test_a_journal_that_does_not_say_what_was_valid_is_replayed(env, tree):
     assert [tree.turns[node].info["valid"] for node in (1, 3, 5)] == [True, False, True]
     for node in (1, 3, 5):
-        put(tree, node, info={name: value for name, value in tree.turns[node].info.items() if name != "valid"})
+        put(
+            tree,
+            node,
+            info={name: value for name, value in tree.turns[node].info.items() if name != "valid"},
+        )
     end(tree, info={name: value for name, value in tree.leaves[0].info.items() if name != "valid"})
     assert replay(env, tree) is None
 
@@ -219,14 +249,20 @@ def test_an_environment_that_fails_now_is_a_divergence(env, tree, monkeypatch):
     tree.task = 10**9
     found = replay(env, tree)
     assert (found.turn, found.field) == (-1, "text")
-    assert found.replayed.startswith("ValueError: options['task'] is 1000000000; choose an int from 0 to ")
+    assert found.replayed.startswith(
+        "ValueError: options['task'] is 1000000000; choose an int from 0 to "
+    )
 
 
 def test_the_divergence_of_a_turn_that_a_deadline_cut_is_named_as_such(env, tree):
     tell(tree, 3, tool_status="timeout")
     found = replay(env, tree)
-    assert found == Divergence((3, 0, 7, 0), 1, "info['tool_status']", "timeout", "error", deadline=True)
-    assert str(found).endswith("a deadline cut this turn, and what it leaves depends on the machine's speed")
+    assert found == Divergence(
+        (3, 0, 7, 0), 1, "info['tool_status']", "timeout", "error", deadline=True
+    )
+    assert str(found).endswith(
+        "a deadline cut this turn, and what it leaves depends on the machine's speed"
+    )
     slow = make(PYTHON, timeout=0.2)
     tree = play(slow, Script([call("print(1, flush=True)\nwhile True: pass"), "\\boxed{1}"]), 0)
     assert tree.turns[1].info["tool_status"] == "timeout" and replay(slow, tree) is None
@@ -234,7 +270,9 @@ def test_the_divergence_of_a_turn_that_a_deadline_cut_is_named_as_such(env, tree
     put(tree, 2, text="0")
     assert replay(slow, tree) == Divergence((0, 0, 0, 0), 0, "text", "0", said, deadline=True)
     tell(tree, 1, tool_status="ok")
-    assert replay(slow, tree) == Divergence((0, 0, 0, 0), 0, "info['tool_status']", "ok", "timeout", deadline=True)
+    assert replay(slow, tree) == Divergence(
+        (0, 0, 0, 0), 0, "info['tool_status']", "ok", "timeout", deadline=True
+    )
     slow.close()
 
 
@@ -302,7 +340,9 @@ def test_a_path_that_failed_is_replayed_up_to_the_failure_which_is_not_repeated(
 
 def test_a_path_that_failed_while_the_policy_drew_is_replayed_whole():
     tree = play(Echo(), Script(["a", "b"]), 0)
-    tree.leaves = [Leaf.ended(4, 0, StopReason.INFRA_ERROR, 0.0, {"error": "late", "deadline": "turn"})]
+    tree.leaves = [
+        Leaf.ended(4, 0, StopReason.INFRA_ERROR, 0.0, {"error": "late", "deadline": "turn"})
+    ]
     assert replay_path(Echo(), tree, tree.leaves[0]) == Replayed("0", (0, 0, 0, 0), 2, True, None)
     put(tree, 4, text="?")
     assert replay(Echo(), tree).turn == 1
@@ -314,7 +354,10 @@ def test_a_path_that_failed_while_the_policy_drew_is_replayed_whole():
 
 def test_of_an_opening_that_failed_there_is_nothing_to_replay():
     tree = Tree((0, 0, 0), 0, "", [Turn.unsampled(-1, "user", "", NO_TOKENS)])
-    tree.leaves = [Leaf.ended(0, branch, StopReason.INFRA_ERROR, 0.0, {"error": "no reset"}) for branch in range(2)]
+    tree.leaves = [
+        Leaf.ended(0, branch, StopReason.INFRA_ERROR, 0.0, {"error": "no reset"})
+        for branch in range(2)
+    ]
     assert replay(Echo(), tree) is None
     assert replay_path(Echo(), tree, tree.leaves[1]) == Replayed("", (0, 0, 0, 1), 0, True, None)
 
@@ -372,10 +415,15 @@ def test_paths_of_a_journal_can_be_chosen(journal):
     assert [(result.task_id, result.key) for result in replay_journal(journal)] == [
         (tree.task_id, (*tree.key, 0)) for tree in read_trees(journal)
     ]
-    assert [result.key for result in replay_journal(journal, task=2)] == [(0, 0, 2, 0), (1, 0, 2, 0)]
+    assert [result.key for result in replay_journal(journal, task=2)] == [
+        (0, 0, 2, 0),
+        (1, 0, 2, 0),
+    ]
     assert len(list(replay_journal(journal, task=4, branch=0))) == 2
     for chosen, what in (({"task": 3}, "task 3"), ({"task": 2, "branch": 1}, "task 2, branch 1")):
-        with pytest.raises(ValueError, match=f"{journal} holds no path of {what}; there is nothing to replay"):
+        with pytest.raises(
+            ValueError, match=f"{journal} holds no path of {what}; there is nothing to replay"
+        ):
             list(replay_journal(journal, **chosen))
     write_trees(journal, [], origin_of(make(PYTHON)))
     with pytest.raises(ValueError, match=f"{journal} holds no path; there is nothing to replay"):
@@ -387,7 +435,10 @@ def test_a_journal_that_cannot_be_replayed_says_why(journal):
         list(replay_journal(journal, options={"mood": 1}))
     results = replay_journal(journal)
     journal.write_bytes(journal.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"trees.jsonl, line 5: not a tree of this version \(.*checksum does not fit"):
+    with pytest.raises(
+        ValueError,
+        match=r"trees.jsonl, line 5: not a tree of this version \(.*checksum does not fit",
+    ):
         list(results)
 
 
@@ -400,7 +451,9 @@ def test_a_journal_is_replayed_by_another_process_without_torch(journal):
         "heavy = [name for name in ('torch', 'tokenizers', 'transformers', 'jinja2') if name in sys.modules]\n"
         "print(len(results), [result.divergence for result in results if result.divergence], heavy)\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd="/")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd="/"
+    )
     assert (done.stdout, done.stderr) == ("4 [] []\n", "")
 
 
@@ -413,15 +466,16 @@ def test_a_journal_cannot_choose_a_weaker_isolation_level(tmp_path):
         env.close()
     path = tmp_path / "trees.jsonl"
     write_trees(path, [tree], changed(origin, options={**origin.options, "level": "rlimits-only"}))
-    with pytest.raises(ValueError, match="asks for isolation level 'rlimits-only', which is weaker than the default"):
+    with pytest.raises(
+        ValueError,
+        match="asks for isolation level 'rlimits-only', which is weaker than the default",
+    ):
         next(replay_journal(path))
     assert next(replay_journal(path, options={"level": "rlimits-only"})).divergence is None
     assert next(replay_journal(path, options={"level": "namespaces"})).divergence is None
 
 
-OUTSIDE = (
-    "import sys, pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\ndef make(): raise ValueError('made')\n"
-)
+OUTSIDE = "import sys, pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\ndef make(): raise ValueError('made')\n"
 
 
 def test_a_journal_cannot_choose_whose_code_runs(tmp_path, monkeypatch):
@@ -444,12 +498,20 @@ def test_a_journal_cannot_choose_whose_code_runs(tmp_path, monkeypatch):
     write_trees(path, [tree], changed(origin, env="other/Env-v0", options={}))
     with pytest.raises(ValueError, match=r"^made$"):
         next(replay_journal(path, env_id="other/Env-v0"))
-    del gymnasium.registry["other/Env-v0"]  # `monkeypatch` would put it back for the tests that follow
+    del gymnasium.registry[
+        "other/Env-v0"
+    ]  # `monkeypatch` would put it back for the tests that follow
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("memory_mb", 10**6), ("timeout", 1e9), ("url", "http://127.0.0.1:9"), ("visit", True), ("tasks", "someone/data")],
+    [
+        ("memory_mb", 10**6),
+        ("timeout", 1e9),
+        ("url", "http://127.0.0.1:9"),
+        ("visit", True),
+        ("tasks", "someone/data"),
+    ],
 )
 def test_a_journal_cannot_choose_what_reaches_further(tmp_path, option, value):
     path = tmp_path / "trees.jsonl"

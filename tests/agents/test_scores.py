@@ -42,7 +42,15 @@ def wilson(share, n):
 
 def episode(task, score=1.0, outcome=Outcome.DONE, **rest):
     return Episode(
-        **{"task": task, "score": score, "outcome": outcome, "stop": "answered", "turns": 2, "used_tool": False, **rest}
+        **{
+            "task": task,
+            "score": score,
+            "outcome": outcome,
+            "stop": "answered",
+            "turns": 2,
+            "used_tool": False,
+            **rest,
+        }
     )
 
 
@@ -93,7 +101,12 @@ def test_intervals_hold_the_truth_about_95_times_of_100(alike, tasks, samples):
     rng = np.random.default_rng(0)
     chance = rng.beta(0.6 * alike, 0.4 * alike, size=(600, tasks))
     shares = rng.binomial(samples, chance) / samples
-    held = np.mean([found.low <= 0.6 <= found.high for found in (interval(row, tasks * samples) for row in shares)])
+    held = np.mean(
+        [
+            found.low <= 0.6 <= found.high
+            for found in (interval(row, tasks * samples) for row in shares)
+        ]
+    )
     assert 0.92 <= held <= 0.98
 
 
@@ -142,11 +155,15 @@ def test_a_report_says_whether_samples_agree_and_what_calls_came_to():
     """Task 0: 3, 3, 4 with 3 right; task 1: 5, 6, 6 with 5 right. One of four calls failed."""
     answers = [(0, 1, "3"), (0, 1, "3"), (0, 0, "4"), (1, 1, "5"), (1, 0, "6"), (1, 0, "6")]
     told = {"calls": 1, "drawn": 1, "tokens": 6}
-    episodes = [episode(task, float(won), answer=answer, **told) for task, won, answer in answers[:4]]
+    episodes = [
+        episode(task, float(won), answer=answer, **told) for task, won, answer in answers[:4]
+    ]
     episodes += [episode(task, float(won), answer=answer) for task, won, answer in answers[4:]]
     report = summarize([replace(episodes[0], errors=1), *episodes[1:]])
     assert report.maj == interval([1.0, 0.0], 2)
-    assert {k: found.value for k, found in report.pass_hat.items()} == {2: pytest.approx((1 / 3 + 0) / 2)}
+    assert {k: found.value for k, found in report.pass_hat.items()} == {
+        2: pytest.approx((1 / 3 + 0) / 2)
+    }
     assert (report.calls, report.call_errors, report.tokens) == (4 / 6, 1 / 4, 4.0)
     assert summarize(episodes[3:4]).maj is None
     silent = summarize([replace(one, answer=None, calls=0, drawn=0, tokens=0) for one in episodes])
@@ -174,34 +191,46 @@ def test_a_report_by_hand():
     """Task 0: 2 of 4 right; task 1: 4 of 4; task 2: 0 of 4, one of them cut; task 3 never got a reward."""
     episodes = [episode(0, score, used_tool=score == 1) for score in (1, 1, 0, 0.5)]
     episodes += [episode(1, turns=4) for _ in range(4)]
-    episodes += [episode(2, 0.0) for _ in range(3)] + [episode(2, 0.0, Outcome.TRUNCATED, stop="max_turns")]
+    episodes += [episode(2, 0.0) for _ in range(3)] + [
+        episode(2, 0.0, Outcome.TRUNCATED, stop="max_turns")
+    ]
     episodes += [
-        episode(3, math.nan, outcome, stop=str(outcome)) for outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+        episode(3, math.nan, outcome, stop=str(outcome))
+        for outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
     ]
     report = summarize(episodes)
     assert (report.episodes, report.tasks, report.samples, report.failed) == (14, 3, 4, 2)
     assert report.reward == pytest.approx(6.5 / 12)
     assert report.success.value == pytest.approx((2 / 4 + 4 / 4 + 0) / 3)
-    assert {k: found.value for k, found in report.pass_at.items()} == pytest.approx({2: (5 / 6 + 1) / 3, 4: 2 / 3})
+    assert {k: found.value for k, found in report.pass_at.items()} == pytest.approx(
+        {2: (5 / 6 + 1) / 3, 4: 2 / 3}
+    )
     assert report.tool_share == pytest.approx(2 / 6)
     assert report.turns == pytest.approx((8 * 2 + 4 * 4) / 12)
     assert report.stops == {"answered": 11, "infra_error": 1, "max_turns": 1, "tool_error": 1}
     spread = np.var([0.5, 1.0, 0.0], ddof=1) / 3
-    assert [report.success.low, report.success.high] == pytest.approx(wilson(0.5, 0.25 / spread), abs=1e-12)
+    assert [report.success.low, report.success.high] == pytest.approx(
+        wilson(0.5, 0.25 / spread), abs=1e-12
+    )
     assert report.to_json()["success"]["value"] == report.success.value
 
 
 def test_categories_and_tasks_have_rows_of_their_own():
     """Easy: tasks 0 (2 of 2) and 2 (0 of 1, one lost); hard: 1 (1 of 2). Task 3 had no score; nobody knows its kind."""
     rows = [(0, 1, "easy"), (0, 1, "easy"), (1, 1, "hard"), (1, 0.5, "hard"), (2, 0, "easy")]
-    episodes = [episode(task, score, category=kind, task_id=f"t{task}") for task, score, kind in rows]
+    episodes = [
+        episode(task, score, category=kind, task_id=f"t{task}") for task, score, kind in rows
+    ]
     lost = [episode(task, math.nan, Outcome.INFRA_ERROR, task_id=f"t{task}") for task in (2, 3)]
     report = summarize([*episodes, *lost])
     assert list(report.by_category) == ["", "easy", "hard"]
     assert report.by_category[""] == Category(1, 0, 1, None, None)
     assert report.by_category["easy"] == Category(4, 2, 1, 2 / 3, interval([1.0, 0.0], 3))
     assert report.by_category["hard"] == Category(2, 1, 0, 0.75, interval([0.5], 2))
-    assert report.by_task[2:] == [TaskScore(2, "t2", "easy", 2, 1, 0, 0.0), TaskScore(3, "t3", "", 1, 1, 0, None)]
+    assert report.by_task[2:] == [
+        TaskScore(2, "t2", "easy", 2, 1, 0, 0.0),
+        TaskScore(3, "t3", "", 1, 1, 0, None),
+    ]
     assert "by_category" not in summarize([episode(0)]).to_json()
 
 
@@ -217,12 +246,16 @@ def test_intervals_are_clustered_by_task(tasks, samples, seed):
     assert report.success.value == pytest.approx(won.mean(), abs=1e-12)
     if variance > 0:
         worth = min(max(won.mean() * (1 - won.mean()) / variance, 1.0), won.size)
-        assert [report.success.low, report.success.high] == pytest.approx(wilson(won.mean(), worth), abs=1e-9)
+        assert [report.success.low, report.success.high] == pytest.approx(
+            wilson(won.mean(), worth), abs=1e-9
+        )
 
 
 def test_any_k_may_be_asked_for():
     report = summarize([episode(0, float(n < 2)) for n in range(6)], (1, 3, 5, 7))
-    assert {k: found.value for k, found in report.pass_at.items()} == pytest.approx({1: 1 / 3, 3: 0.8, 5: 1.0})
+    assert {k: found.value for k, found in report.pass_at.items()} == pytest.approx(
+        {1: 1 / 3, 3: 0.8, 5: 1.0}
+    )
     assert list(report.pass_hat) == [1, 3, 5]
 
 
@@ -256,7 +289,9 @@ def test_one_sample_a_task_has_no_pass_at_k():
 
 
 def test_nothing_but_failures_is_an_error():
-    with pytest.raises(ValueError, match="none of 2 episodes was rewarded: all ended in an infrastructure failure"):
+    with pytest.raises(
+        ValueError, match="none of 2 episodes was rewarded: all ended in an infrastructure failure"
+    ):
         summarize([episode(0, math.nan, Outcome.TOOL_ERROR)] * 2)
 
 
@@ -266,8 +301,12 @@ def test_paths_of_trees_are_episodes():
     for branch, outcome in enumerate([Outcome.DONE, Outcome.TRUNCATED]):
         node = 0
         for _ in range(branch + 1):
-            node = tree.add(Turn(node, "assistant", "a", np.array([2], np.int32), column > -1, column, column))
-        tree.leaves.append(Leaf(node, branch, outcome, f"s{branch}", float(1 - branch), {"used_tool": not branch}))
+            node = tree.add(
+                Turn(node, "assistant", "a", np.array([2], np.int32), column > -1, column, column)
+            )
+        tree.leaves.append(
+            Leaf(node, branch, outcome, f"s{branch}", float(1 - branch), {"used_tool": not branch})
+        )
     assert from_trees([tree, tree]) == 2 * [
         Episode(5, Outcome.DONE, "s0", 1.0, 1, True, tokens=1, task_id="t5"),
         Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False, tokens=2, task_id="t5"),
@@ -286,7 +325,16 @@ def searched(*infos, leaf=None):
     column = np.zeros(1, np.float32)
     for info in infos:
         tree.add(
-            Turn(len(tree.turns) - 1, "assistant", "a", np.array([2], np.int32), column > -1, column, column, info=info)
+            Turn(
+                len(tree.turns) - 1,
+                "assistant",
+                "a",
+                np.array([2], np.int32),
+                column > -1,
+                column,
+                column,
+                info=info,
+            )
         )
     last = infos[-1] if leaf is None and infos else leaf or {}
     tree.leaves.append(Leaf(len(tree.turns) - 1, 0, Outcome.DONE, "answered", 1.0, last))
@@ -313,7 +361,11 @@ def test_episodes_of_other_environments_search_nothing(infos):
 
 def test_each_figure_of_search_has_its_own_denominator():
     """Two searched, one of them without gold passages; one never answered; a failure counts nowhere."""
-    found = [HALF, {"searches": 0, "recall": {"1": 1.0, "3": 1.0}}, {"searches": 4, "f1": 0.2, "sub_em": 0}]
+    found = [
+        HALF,
+        {"searches": 0, "recall": {"1": 1.0, "3": 1.0}},
+        {"searches": 4, "f1": 0.2, "sub_em": 0},
+    ]
     episodes = from_trees([searched(info) for info in found])
     episodes.append(episode(6, math.nan, Outcome.TOOL_ERROR, search={"searches": 100}))
     means = summarize(episodes).search
@@ -374,9 +426,17 @@ def test_named_rewards_are_kept_through_journal_evaluation_and_replay(tmp_path):
 
 
 def test_named_rewards_of_a_path_are_those_before_its_context_was_full_and_none_where_it_failed():
-    turn = replace(Turn.unsampled(0, "assistant", "a", np.zeros(1, np.int32)), info=played(rubric())[0].leaves[0].info)
-    leaves = [Leaf(1, 0, Outcome.TRUNCATED, "context", 1.25), Leaf(1, 1, Outcome.INFRA_ERROR, "infra_error", math.nan)]
-    tree = Tree((0, 0, 0), 0, "t", [Turn.unsampled(-1, "user", "q", np.zeros(1, np.int32)), turn], leaves)
+    turn = replace(
+        Turn.unsampled(0, "assistant", "a", np.zeros(1, np.int32)),
+        info=played(rubric())[0].leaves[0].info,
+    )
+    leaves = [
+        Leaf(1, 0, Outcome.TRUNCATED, "context", 1.25),
+        Leaf(1, 1, Outcome.INFRA_ERROR, "infra_error", math.nan),
+    ]
+    tree = Tree(
+        (0, 0, 0), 0, "t", [Turn.unsampled(-1, "user", "q", np.zeros(1, np.int32)), turn], leaves
+    )
     assert [one.rewards for one in from_trees([tree])] == [{"correct": 1.0, "brief": 1.0}, {}]
 
 

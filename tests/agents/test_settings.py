@@ -30,7 +30,13 @@ class Outer:
 
 def test_fields_are_read_and_changed_by_their_names_alone():
     values = {"steps": 3, "max_tokens": None, "temperature": 1.0}
-    assert flat(Outer()) == {**values, "rank": 32, "alpha": 64.0, "targets": (), "lora_dtype": "float32"}
+    assert flat(Outer()) == {
+        **values,
+        "rank": 32,
+        "alpha": 64.0,
+        "targets": (),
+        "lora_dtype": "float32",
+    }
     other = changed(Outer(), {"steps": 4, "rank": 8})
     assert other == Outer(4, lora=LoraOptions(rank=8)) and Outer().lora.rank == 32
     with pytest.raises(TypeError, match="Outer has no field max_token"):
@@ -38,9 +44,14 @@ def test_fields_are_read_and_changed_by_their_names_alone():
 
 
 def test_the_values_of_a_file_are_of_the_types_of_the_fields():
-    assert parsed(Outer(), {"targets": ["q_proj"], "alpha": 8}, "x") == Outer(lora=LoraOptions(32, 8, ("q_proj",)))
+    assert parsed(Outer(), {"targets": ["q_proj"], "alpha": 8}, "x") == Outer(
+        lora=LoraOptions(32, 8, ("q_proj",))
+    )
     for values, message in (
-        ({"max_token": 4}, "x: unknown key 'max_token'; did you mean 'max_tokens'? keys are steps, max_tokens"),
+        (
+            {"max_token": 4},
+            "x: unknown key 'max_token'; did you mean 'max_tokens'? keys are steps, max_tokens",
+        ),
         ({"sampling": 4}, "x: unknown key 'sampling'"),
         ({"rank": 1.5}, "x: rank is 1.5; it must be of type int"),
         ({"targets": [1]}, "x: targets is [1]; it must be of type tuple[str, ...]"),
@@ -60,7 +71,10 @@ def test_the_values_of_a_file_are_of_the_types_of_the_fields():
         (Deadlines(step_deadline=0.0), "step_deadline is 0.0; it must be above 0 and finite"),
         (Deadlines(retries=-1), "retries is -1; it must be 0 or more"),
         (EngineChoice("jax"), "engine is 'jax'; it must be one of torch, vllm"),
-        (EngineChoice(server=("http://127.0.0.1:1",)), "but the engine is torch; add --engine vllm"),
+        (
+            EngineChoice(server=("http://127.0.0.1:1",)),
+            "but the engine is torch; add --engine vllm",
+        ),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_the_rule(settings, message):
@@ -68,12 +82,18 @@ def test_a_value_out_of_range_is_refused_with_the_rule(settings, message):
         settings.check()
 
 
-@pytest.mark.parametrize(("slow", "times", "refused"), [(False, 4.13, True), (True, 4.13, False), (False, 0.6, False)])
+@pytest.mark.parametrize(
+    ("slow", "times", "refused"), [(False, 4.13, True), (True, 4.13, False), (False, 0.6, False)]
+)
 def test_a_slow_data_type_has_to_be_asked_for(monkeypatch, slow, times, refused):
     monkeypatch.setattr(module, "slowness", lambda: times)
     MachineOptions("cuda", "bfloat16").check_dtype()
     MachineOptions("cpu", "float32").check_dtype()
-    with pytest.raises(ValueError, match=r"take 4\.1 times as long .*--slow-dtype") if refused else nullcontext():
+    with (
+        pytest.raises(ValueError, match=r"take 4\.1 times as long .*--slow-dtype")
+        if refused
+        else nullcontext()
+    ):
         MachineOptions("cpu", "bfloat16", slow_dtype=slow).check_dtype()
 
 
@@ -93,9 +113,17 @@ def test_how_slow_a_data_type_is_is_measured(monkeypatch):
             "cuda",
             "the installed torch is built for CPUs alone",
         ),
-        ("cuda: Optional[str] = None\nhip: Optional[str] = None", "cuda:1", "the installed torch is built for CPUs"),
+        (
+            "cuda: Optional[str] = None\nhip: Optional[str] = None",
+            "cuda:1",
+            "the installed torch is built for CPUs",
+        ),
         ("cuda: Optional[str] = '12.8'", "cuda:2", "torch finds 2 GPUs here"),
-        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4'", "cuda:2", "torch finds 2 GPUs here"),
+        (
+            "cuda: Optional[str] = None\nhip: Optional[str] = '6.4'",
+            "cuda:2",
+            "torch finds 2 GPUs here",
+        ),
         ("cuda: Optional[str] = '12.8'", "mps", "only Macs have it"),
         ("cuda: Optional[str] = None", "cpu", ""),
         ("cuda: Optional[str] = '12.8'", "cuda", ""),
@@ -111,7 +139,9 @@ def test_a_device_that_is_not_there_is_named_by_what_the_installed_torch_says(
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("sys.platform", "linux")
     if wrong:
-        with pytest.raises(ValueError, match=f"device is '{name}', but {wrong}.*; use --device cpu"):
+        with pytest.raises(
+            ValueError, match=f"device is '{name}', but {wrong}.*; use --device cpu"
+        ):
             check_device(name)
     else:
         check_device(name)

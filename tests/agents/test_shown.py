@@ -40,7 +40,11 @@ def test_what_is_left_goes_by_the_parts_since_the_first_that_was_counted(now):
         assert work.left is None
         now[0] += 5
         work.advance(5, tokens=2100)
-        assert (work.left, work.seconds, line([work])) == (15, 105, "episodes 15/30  1:45, 0:15 left  20 tokens/s")
+        assert (work.left, work.seconds, line([work])) == (
+            15,
+            105,
+            "episodes 15/30  1:45, 0:15 left  20 tokens/s",
+        )
         work.reach(99)
         assert work.left == 0
 
@@ -97,7 +101,9 @@ def test_a_terminal_has_a_live_line_that_is_gone_in_the_end():
     with showing(console), Work("testing", 2) as work:
         work.reach(1)
         console.print("a result")
-        while "testing 1/2" not in console.file.getvalue():  # the test's own timeout ends a wait in vain
+        while (
+            "testing 1/2" not in console.file.getvalue()
+        ):  # the test's own timeout ends a wait in vain
             time.sleep(0.01)
     text = console.file.getvalue()
     assert text.rstrip("\r").endswith("\x1b[2K\x1b[?25h")  # the line was erased, the cursor is back
@@ -115,11 +121,16 @@ def test_elsewhere_a_line_comes_now_and_then_and_from_any_thread(monkeypatch):
     with showing(console):
         thread = threading.Thread(target=work)
         thread.start()
-        while "longer than" not in console.file.getvalue():  # the test's own timeout ends a wait in vain
+        while (
+            "longer than" not in console.file.getvalue()
+        ):  # the test's own timeout ends a wait in vain
             time.sleep(0.01)
         over.set()
         thread.join()
-    assert console.file.getvalue().splitlines()[0] == "a work with a name that is longer than the console  0:00"
+    assert (
+        console.file.getvalue().splitlines()[0]
+        == "a work with a name that is longer than the console  0:00"
+    )
 
 
 def test_a_quiet_console_shows_nothing_and_needs_no_thread():
@@ -162,7 +173,11 @@ def test_no_text_gives_the_terminal_an_order(order, form, capsys):
         record = logging.LogRecord("x", logging.WARNING, "x.py", 1, "read %s", (text,), None)
         said.write(terminal.PlainFormatter().format(record))
     else:
-        more = {"text": {"markup": False, "soft_wrap": True}, "marked up": {}, "styled": {"style": "yellow"}}[form]
+        more = {
+            "text": {"markup": False, "soft_wrap": True},
+            "marked up": {},
+            "styled": {"style": "yellow"},
+        }[form]
         console.print(text, **more)
     assert order not in said.getvalue() and "a" in said.getvalue() and "b" in said.getvalue()
     assert not any(sign in said.getvalue() for sign in "\x1b\x07\x9b\x9c\u202e\u2066\u2028\0\x7f")
@@ -199,7 +214,11 @@ def test_a_lack_of_memory_is_one_line(error, capsys):
     with pytest.raises(SystemExit) as left, terminal.mistakes():
         raise error
     said = capsys.readouterr().err
-    assert left.value.code == 2 and said.startswith("error: there is not enough memory") and said.count("\n") == 1
+    assert (
+        left.value.code == 2
+        and said.startswith("error: there is not enough memory")
+        and said.count("\n") == 1
+    )
 
 
 class Whole(TextEnv):

@@ -27,11 +27,15 @@ def send(number: int = signal.SIGTERM) -> None:
 def test_a_signal_strikes_at_once_and_becomes_the_exit_status(number, status):
     handlers, hook = [signal.getsignal(number) for number, _ in BOTH], sys.unraisablehook
     with pytest.raises(SystemExit) as left, endings():
-        with pytest.raises(Interrupted, match=f"interrupted by {signal.Signals(number).name}") as struck:
+        with pytest.raises(
+            Interrupted, match=f"interrupted by {signal.Signals(number).name}"
+        ) as struck:
             send(number)
         raise struck.value
     assert left.value.code == status
-    assert [signal.getsignal(number) for number, _ in BOTH] == handlers and sys.unraisablehook is hook
+    assert [
+        signal.getsignal(number) for number, _ in BOTH
+    ] == handlers and sys.unraisablehook is hook
 
 
 @pytest.mark.parametrize(("number", "status"), BOTH)
@@ -71,7 +75,9 @@ def test_what_went_wrong_behind_a_signal_is_said(capsys):
     assert left.value.code == 2 and "No space left on device" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["-m", "turngym", "envs"], [f"{sysconfig.get_path('scripts')}/turngym", "envs"]])
+@pytest.mark.parametrize(
+    "command", [["-m", "turngym", "envs"], [f"{sysconfig.get_path('scripts')}/turngym", "envs"]]
+)
 @pytest.mark.parametrize("module", ["turngym.envs.core", "turngym.training.methods", "gymnasium"])
 def test_ctrl_c_while_modules_are_imported_is_silent(tmp_path, command, module):
     """A hook strikes at the instant at which a module is begun."""
@@ -87,7 +93,10 @@ sys.meta_path.insert(0, Strike())
     if not Path(command[0]).exists() and command[0] != "-m":
         pytest.skip("the command is not installed")
     done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
@@ -99,7 +108,9 @@ def test_a_keyboard_interrupt_of_anyone_is_one_by_ctrl_c():
 
 
 def test_without_endings_ctrl_c_is_what_it_is_anywhere():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs begin without it
     try:
         with pytest.raises(KeyboardInterrupt) as struck, shield():
             send(signal.SIGINT)
@@ -139,7 +150,12 @@ def test_an_error_under_a_shield_is_not_hidden_by_a_signal_which_strikes_at_the_
 
 
 def test_a_signal_that_nothing_else_raised_is_raised_at_the_end():
-    with pytest.raises(SystemExit) as left, endings(), pytest.raises(ValueError, match="x"), shield():
+    with (
+        pytest.raises(SystemExit) as left,
+        endings(),
+        pytest.raises(ValueError, match="x"),
+        shield(),
+    ):
         send()
         raise ValueError("x")
     assert left.value.code == 143
@@ -205,7 +221,10 @@ def test_an_event_loop_is_struck_between_its_tasks_and_each_is_cancelled_in_good
 
     with pytest.raises(SystemExit) as left, endings():
         asyncio.run(main())
-    assert sorted(ends) == [(name, asyncio.CancelledError) for name in "abc"] and left.value.code == 143
+    assert (
+        sorted(ends) == [(name, asyncio.CancelledError) for name in "abc"]
+        and left.value.code == 143
+    )
 
 
 def test_an_idle_event_loop_wakes_up():

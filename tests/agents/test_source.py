@@ -30,7 +30,11 @@ def weights(shapes):
     """The bytes of a safetensors file of zeros."""
     entries, end = {}, 0
     for name, shape in shapes.items():
-        entries[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end := end + 4 * prod(shape)]}
+        entries[name] = {
+            "dtype": "F32",
+            "shape": shape,
+            "data_offsets": [end, end := end + 4 * prod(shape)],
+        }
     text = json.dumps(entries).encode()
     return len(text).to_bytes(8, "little") + text + bytes(end)
 
@@ -84,10 +88,13 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning_and_refused_where_it
     run = make_run(tmp_path / "run", model)
     (run / "checkpoints" / "step-000002" / "adapter" / "adapter_config.json").write_text("{}")
     assert find(run).adapter == run / "checkpoints" / "step-000001" / "adapter"
-    assert "step-000002: the file 'adapter/adapter_config.json' is not what was written" in caplog.text
+    assert (
+        "step-000002: the file 'adapter/adapter_config.json' is not what was written" in caplog.text
+    )
     (run / "checkpoints" / "step-000001" / "state.json").unlink()
     with pytest.raises(
-        checkpoint.CheckpointError, match=r"all 2 checkpoints .*step-000002: the file .*step-000001: the"
+        checkpoint.CheckpointError,
+        match=r"all 2 checkpoints .*step-000002: the file .*step-000001: the",
     ):
         find(run)
 
@@ -103,14 +110,21 @@ def test_a_model_folder_that_lacks_a_file_is_named_with_the_fix(model, missing):
 
 @pytest.mark.parametrize("name", ["./none", "/none/at/all", "a/b/c", "~/none"])
 def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(name, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
-    with pytest.raises(FileNotFoundError, match=r"' is not a folder; name `tiny`, a run folder, a model folder or a"):
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("asked the hub")
+    )
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"' is not a folder; name `tiny`, a run folder, a model folder or a",
+    ):
         find(name)
 
 
 def test_a_hub_name_is_downloaded_and_checked(model, monkeypatch):
     asked = []
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: asked.append(name) or str(model))
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda name, **_: asked.append(name) or str(model)
+    )
     assert find("someone/model-7b") == Source(model)
     (model / "tokenizer.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"has no tokenizer.json"):
@@ -143,8 +157,12 @@ def test_a_trained_adapter_keeps_its_own_shape_when_loaded(qwen3_folder, tmp_pat
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_trained_adapter_keeps_its_own_type(qwen3_folder, tmp_path, dtype):
-    policy.load_policy(qwen3_folder, lora=LoraOptions(rank=2, alpha=4, lora_dtype=dtype)).save_adapter(tmp_path)
-    found = policy.load_policy(Source(qwen3_folder, tmp_path), lora=LoraOptions(), checkpointing=True, compile=True)
+    policy.load_policy(
+        qwen3_folder, lora=LoraOptions(rank=2, alpha=4, lora_dtype=dtype)
+    ).save_adapter(tmp_path)
+    found = policy.load_policy(
+        Source(qwen3_folder, tmp_path), lora=LoraOptions(), checkpointing=True, compile=True
+    )
     assert {f"torch.{dtype}"} == {str(p.dtype) for p in found.trainable_parameters().values()}
     assert found.checkpointing and found.compile
 
@@ -182,7 +200,9 @@ def test_the_targets_that_a_server_needs_are_named_and_taken(qwen2_folder, monke
     for targets in ((), ("lm_head",)):
         with pytest.raises(ValueError, match="without the head: ") as caught:
             served(targets)
-        named = str(caught.value).partition("without the head: ")[2].removeprefix("--targets ").split()
+        named = (
+            str(caught.value).partition("without the head: ")[2].removeprefix("--targets ").split()
+        )
         Source(qwen2_folder).check_targets(named)
         assert served(tuple(named)) == ()
 
@@ -191,7 +211,9 @@ def test_the_targets_that_a_server_needs_are_named_and_taken(qwen2_folder, monke
 def test_layers_are_named_as_in_the_model(name, request):
     folder = request.getfixturevalue(name)
     modules = load_policy(folder).base.named_modules()
-    linear = {name.rpartition(".")[2] for name, module in modules if isinstance(module, torch.nn.Linear)}
+    linear = {
+        name.rpartition(".")[2] for name, module in modules if isinstance(module, torch.nn.Linear)
+    }
     assert layer_names(folder) == linear > {"lm_head", "q_proj", "down_proj"}
 
 

@@ -40,7 +40,9 @@ def made(tmp_path_factory):
 @pytest.mark.slow
 def test_what_is_made_speaks_in_mathpython(made):
     sampling = SamplingOptions(8)
-    prepared = evaluate.prepare("turngym/MathPython-v0", {}, str(made), episodes=2, sampling=sampling)
+    prepared = evaluate.prepare(
+        "turngym/MathPython-v0", {}, str(made), episodes=2, sampling=sampling
+    )
     report = evaluate.run(prepared)
     assert (report.episodes, report.failed) == (2, 0)
 
@@ -60,13 +62,22 @@ def test_what_ships_has_the_shape_that_the_script_makes(made):
     for folder in (made, TINY):
         with safe_open(folder / "model.safetensors", "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-            shapes.append({name: (part.get_shape(), part.get_dtype()) for name, part in slices.items()})
+            shapes.append(
+                {name: (part.get_shape(), part.get_dtype()) for name, part in slices.items()}
+            )
     assert shapes[0] == shapes[1]
 
 
 def test_what_ships_is_small_finite_and_untied():
     weights = load_file(TINY / "model.safetensors")
-    assert sum(path.stat().st_size for path in TINY.iterdir() if path.suffix in (".json", ".safetensors")) <= 3e6
+    assert (
+        sum(
+            path.stat().st_size
+            for path in TINY.iterdir()
+            if path.suffix in (".json", ".safetensors")
+        )
+        <= 3e6
+    )
     assert 0.9e6 < sum(weight.numel() for weight in weights.values()) < 1.2e6
     assert all(torch.isfinite(weight).all() for weight in weights.values())
     assert not torch.equal(weights["lm_head.weight"], weights["model.embed_tokens.weight"])
@@ -85,14 +96,19 @@ def test_digits_are_single_tokens_and_so_are_the_fixed_parts_of_a_call():
 def test_demonstrations_are_laid_out_as_rollouts_and_render_like_the_template():
     chat, tasks = Chat.from_folder(TINY), MathTasks("train", (1, 2))
     env = make_env("turngym/MathPython-v0")
-    assert chat.template.render([{"role": "user", "content": "?"}]) == "<|im_start|>user\n?<|im_end|>\n"
+    assert (
+        chat.template.render([{"role": "user", "content": "?"}])
+        == "<|im_start|>user\n?<|im_end|>\n"
+    )
     for index, one in enumerate(demos(tasks, FORM, 30, seed=0)):
         example = encode(chat, one)
         tokens, assistant = example.tokens.tolist(), example.assistant
         _, info = env.reset(options={"task": index})
         prompt = chat.prompt(info["messages"], info["tools"])
         assert tokens[: len(prompt)] == prompt.tolist()
-        spoken = chat.tokenizer.decode(np.array(tokens)[assistant].tolist(), skip_special_tokens=False)
+        spoken = chat.tokenizer.decode(
+            np.array(tokens)[assistant].tolist(), skip_special_tokens=False
+        )
         assert spoken == "".join(one.says) + "<|im_end|>"  # a call ends with its closer
         talk = [*info["messages"], {"role": "assistant", "content": one.says[0]}]
         for result, text in zip(one.results, one.says[1:]):
@@ -126,8 +142,18 @@ def test_the_mix_is_a_distribution_that_demonstrations_follow():
     assert sum(MIX.values()) == pytest.approx(1)
     kinds = Counter()
     for index, one in enumerate(demos(TASKS, FORM, 600, seed=4)):
-        kinds["guess" if not one.results else "slip" if code_of(one) != TASKS[index].solution else "computed"] += 1
-    for kind, share in (("guess", MIX["guess"]), ("slip", MIX["slip"]), ("computed", MIX["good"] + MIX["misread"])):
+        kinds[
+            "guess"
+            if not one.results
+            else "slip"
+            if code_of(one) != TASKS[index].solution
+            else "computed"
+        ] += 1
+    for kind, share in (
+        ("guess", MIX["guess"]),
+        ("slip", MIX["slip"]),
+        ("computed", MIX["good"] + MIX["misread"]),
+    ):
         assert abs(kinds[kind] / 600 - share) < 4 * (share * (1 - share) / 600) ** 0.5
 
 
@@ -152,17 +178,26 @@ def test_good_play_earns_the_reward_with_the_real_tool():
 def test_planted_play_is_what_its_name_says():
     for index in range(60):
         task = TASKS[index]
-        good, guess, slip, misread = (KINDS[kind][index] for kind in ("good", "guess", "slip", "misread"))
+        good, guess, slip, misread = (
+            KINDS[kind][index] for kind in ("good", "guess", "slip", "misread")
+        )
         assert good.says[1] == f"\\boxed{{{good.results[0]}}}" and code_of(good) == task.solution
         assert guess.results == () and guess.says[0][7:-1] in numbers_of(task.prompt)
         assert code_of(slip) != task.solution
-        assert slip.results == (run(code_of(slip)),) and slip.says[1] == f"\\boxed{{{slip.results[0]}}}"
+        assert (
+            slip.results == (run(code_of(slip)),)
+            and slip.says[1] == f"\\boxed{{{slip.results[0]}}}"
+        )
         assert code_of(misread) == task.solution and misread.results == good.results
         assert misread.says[1][7:-1] in numbers_of(task.prompt)
 
 
 def test_a_slip_computes_something_else():
-    same = [one for index, one in enumerate(KINDS["slip"]) if one.results[0] == run(TASKS[index].solution)]
+    same = [
+        one
+        for index, one in enumerate(KINDS["slip"])
+        if one.results[0] == run(TASKS[index].solution)
+    ]
     assert same == []
 
 

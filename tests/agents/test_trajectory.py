@@ -15,7 +15,15 @@ def tokens(*ids):
 
 def reply(parent, *ids):
     n = len(ids)
-    return Turn(parent, "assistant", "a", tokens(*ids), np.ones(n, bool), np.full(n, -0.5, np.float32), np.ones(n, "f"))
+    return Turn(
+        parent,
+        "assistant",
+        "a",
+        tokens(*ids),
+        np.ones(n, bool),
+        np.full(n, -0.5, np.float32),
+        np.ones(n, "f"),
+    )
 
 
 def leaf(node, branch, outcome=Outcome.DONE):
@@ -29,7 +37,9 @@ def bushy(order):
     for branch in order:
         node[branch] = tree.add(reply(node[branch], 10 + branch, 20 + branch))
         if tree.turns[node[branch]].parent == 0:
-            node[branch] = tree.add(Turn.unsampled(node[branch], "tool", f"r{branch}", tokens(30 + branch)))
+            node[branch] = tree.add(
+                Turn.unsampled(node[branch], "tool", f"r{branch}", tokens(30 + branch))
+            )
     for branch in dict.fromkeys(reversed(order)):
         tree.leaves.append(leaf(node[branch], branch))
     return tree
@@ -42,7 +52,12 @@ def test_a_path_laid_end_to_end_is_what_the_model_saw():
     assert tree.tokens(last).tolist() == [1, 2, 10, 20, 30, 10, 20]
     assert tree.tokens(first).tolist() == [1, 2, 11, 21, 31, 11, 21]
     assert tree.tokens(last).dtype == np.int32
-    assert [tree.turns[node].role for node in tree.path(last)] == ["user", "assistant", "tool", "assistant"]
+    assert [tree.turns[node].role for node in tree.path(last)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert tree.replies(last) == [tree.path(last)[1], tree.path(last)[3]]
 
 
@@ -50,7 +65,13 @@ def test_given_turns_hold_nothing_that_the_policy_drew():
     turn = Turn.unsampled(3, "tool", "r", tokens(5, 6, 7))
     assert (turn.parent, turn.role, turn.text, turn.reward) == (3, "tool", "r", 0.0)
     assert not turn.sampled.any() and not turn.logp_roll.any() and not turn.entropy.any()
-    assert turn.tokens.shape == turn.sampled.shape == turn.logp_roll.shape == turn.entropy.shape == (3,)
+    assert (
+        turn.tokens.shape
+        == turn.sampled.shape
+        == turn.logp_roll.shape
+        == turn.entropy.shape
+        == (3,)
+    )
     assert Turn.unsampled(0, "user", "", tokens()).tokens.shape == (0,)
 
 
@@ -58,8 +79,14 @@ def test_given_turns_hold_nothing_that_the_policy_drew():
 def test_the_canonical_order_does_not_depend_on_the_order_of_writing(order):
     straight, tree = bushy([0, 0, 1, 1]).canonical(), bushy(order)
     found = tree.canonical()
-    assert [turn.parent for turn in found.turns] == [turn.parent for turn in straight.turns] == [-1, 0, 1, 2, 0, 4, 5]
-    assert [turn.tokens.tolist() for turn in found.turns] == [turn.tokens.tolist() for turn in straight.turns]
+    assert (
+        [turn.parent for turn in found.turns]
+        == [turn.parent for turn in straight.turns]
+        == [-1, 0, 1, 2, 0, 4, 5]
+    )
+    assert [turn.tokens.tolist() for turn in found.turns] == [
+        turn.tokens.tolist() for turn in straight.turns
+    ]
     assert found.leaves == straight.leaves and [leaf.branch for leaf in found.leaves] == [0, 1]
     assert (found.key, found.task, found.task_id) == (tree.key, tree.task, tree.task_id)
     for one in tree.leaves:
@@ -69,7 +96,14 @@ def test_the_canonical_order_does_not_depend_on_the_order_of_writing(order):
 
 def test_the_canonical_tree_keeps_everything_of_a_turn_and_shares_turns_between_branches():
     tree = Tree((0,), 0, "t", [Turn.unsampled(-1, "user", "q", tokens(1))])
-    drawn = replace(reply(0, 4, 5), temperature=0.7, version=3, ended="closer", reward=0.25, info={"tool": "python"})
+    drawn = replace(
+        reply(0, 4, 5),
+        temperature=0.7,
+        version=3,
+        ended="closer",
+        reward=0.25,
+        info={"tool": "python"},
+    )
     shared = tree.add(drawn)
     tree.leaves = [leaf(shared, 1), leaf(tree.add(reply(shared, 6)), 0, Outcome.TRUNCATED)]
     found = tree.canonical()
@@ -88,12 +122,17 @@ def test_a_turn_must_hang_on_one_that_exists():
 
 
 def test_an_unknown_speaker_and_columns_of_other_lengths_are_refused():
-    with pytest.raises(ValueError, match=r"Turn.role is 'ipython'; a speaker is one of system, user, assistant, tool"):
+    with pytest.raises(
+        ValueError,
+        match=r"Turn.role is 'ipython'; a speaker is one of system, user, assistant, tool",
+    ):
         Turn.unsampled(0, "ipython", "r", tokens(1))
     columns = [np.ones(2, bool), np.zeros(2, np.float32), np.zeros(2, np.float32)]
     for index, name in enumerate(("sampled", "logp_roll", "entropy")):
         bad = [column[:1] if i == index else column for i, column in enumerate(columns)]
-        with pytest.raises(ValueError, match=rf"Turn.{name} has shape \(1,\), Turn.tokens has \(2,\)"):
+        with pytest.raises(
+            ValueError, match=rf"Turn.{name} has shape \(1,\), Turn.tokens has \(2,\)"
+        ):
             Turn(0, "assistant", "a", tokens(1, 2), *bad)
 
 
@@ -111,8 +150,13 @@ def test_the_end_of_a_path_has_the_outcome_of_its_stop_and_no_score_where_it_fai
 
 
 def test_an_opening_keeps_the_messages_and_tools_that_its_tokens_spell():
-    messages, tools = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], [{"type": "function"}]
-    turn = root_turn("q", {"messages": messages, "tools": tools, "task_id": "t", "mood": "new"}, tokens(1, 2))
+    messages, tools = (
+        [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+        [{"type": "function"}],
+    )
+    turn = root_turn(
+        "q", {"messages": messages, "tools": tools, "task_id": "t", "mood": "new"}, tokens(1, 2)
+    )
     assert (turn.parent, turn.role, turn.text, turn.tokens.tolist()) == (-1, "user", "q", [1, 2])
     assert turn.info == {"messages": messages, "tools": tools} and not turn.sampled.any()
 
@@ -166,8 +210,15 @@ def test_a_reward_that_is_no_number_is_a_failure(reward, stop):
 
 def test_a_failure_that_the_environment_tells_keeps_its_name():
     found = stepped(EnvFailure("gone"))
-    assert (found.stop, found.info["error"], math.isnan(found.reward)) == (StopReason.INFRA_ERROR, "gone", True)
-    assert failed_step({"error": "late"}).info == {"error": "late"} and failed_step({}).stop is StopReason.INFRA_ERROR
+    assert (found.stop, found.info["error"], math.isnan(found.reward)) == (
+        StopReason.INFRA_ERROR,
+        "gone",
+        True,
+    )
+    assert (
+        failed_step({"error": "late"}).info == {"error": "late"}
+        and failed_step({}).stop is StopReason.INFRA_ERROR
+    )
 
 
 def test_what_an_environment_raises_passes_through():

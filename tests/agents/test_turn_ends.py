@@ -24,7 +24,9 @@ from turngym.agents.warmup.pretrain import Demonstration
 
 from .engines.vllm.served import engine as vllm_engine
 
-TURNS = "{%% for m in messages %%}{{ '%s' + m['role'] + '%s' + m['content'] + '%s' }}{%% endfor %%}%s"
+TURNS = (
+    "{%% for m in messages %%}{{ '%s' + m['role'] + '%s' + m['content'] + '%s' }}{%% endfor %%}%s"
+)
 LLAMA = TURNS % (
     *("<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"),
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
@@ -33,7 +35,12 @@ GEMMA = TURNS % (
     *("<start_of_turn>", "\n", "<end_of_turn>\n"),
     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}",
 )
-PHI = TURNS % ("<|", "|>\n", "<|end|>\n", "{% if add_generation_prompt %}<|assistant|>\n{% endif %}")
+PHI = TURNS % (
+    "<|",
+    "|>\n",
+    "<|end|>\n",
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
+)
 CHATML = TURNS % (
     *("<|im_start|>", "\n", "<|im_end|>\n"),
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
@@ -58,16 +65,30 @@ class Model:
 
     def save(self, folder: Path) -> Path:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
+        tokenizer = Tokenizer(
+            models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[])
+        )
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-        tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in self.tokens])
+        tokenizer.add_special_tokens(
+            [AddedToken(text, special=True, normalized=False) for text in self.tokens]
+        )
         folder.mkdir(parents=True)
         tokenizer.save(str(folder / "tokenizer.json"))
         size = tokenizer.get_vocab_size()
-        ids = {"bos_token_id": None, "eos_token_id": self.config and tokenizer.token_to_id(self.config)}
-        shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=size, max_position_embeddings=2048, **shape, **ids))
+        ids = {
+            "bos_token_id": None,
+            "eos_token_id": self.config and tokenizer.token_to_id(self.config),
+        }
+        shape = {
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+        }
+        model = LlamaForCausalLM(
+            LlamaConfig(vocab_size=size, max_position_embeddings=2048, **shape, **ids)
+        )
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 weight.fill_(1.0 if "norm" in name or "embed" in name else 0.0)
@@ -82,18 +103,39 @@ class Model:
 
 
 MODELS = {
-    "llama, all agree": Model(LLAMA, LLAMA_TOKENS, "<|eot_id|>", "<|eot_id|>", ["<|eot_id|>"], "<|eot_id|>"),
-    "llama base": Model(LLAMA, LLAMA_TOKENS, "<|eot_id|>", "<|end_of_text|>", ["<|end_of_text|>"], "<|end_of_text|>"),
-    "llama base, no generation config": Model(LLAMA, LLAMA_TOKENS, "<|eot_id|>", "<|end_of_text|>", None, None),
-    "gemma base": Model(
-        GEMMA, ("<eos>", "<start_of_turn>", "<end_of_turn>"), "<end_of_turn>", "<eos>", ["<eos>"], "<eos>"
+    "llama, all agree": Model(
+        LLAMA, LLAMA_TOKENS, "<|eot_id|>", "<|eot_id|>", ["<|eot_id|>"], "<|eot_id|>"
     ),
-    "phi base": Model(PHI, PHI_TOKENS, "<|end|>", "<|endoftext|>", ["<|endoftext|>"], "<|endoftext|>"),
-    "qwen base": Model(CHATML, CHATML_TOKENS, "<|im_end|>", "<|endoftext|>", ["<|endoftext|>"], "<|endoftext|>"),
+    "llama base": Model(
+        LLAMA, LLAMA_TOKENS, "<|eot_id|>", "<|end_of_text|>", ["<|end_of_text|>"], "<|end_of_text|>"
+    ),
+    "llama base, no generation config": Model(
+        LLAMA, LLAMA_TOKENS, "<|eot_id|>", "<|end_of_text|>", None, None
+    ),
+    "gemma base": Model(
+        GEMMA,
+        ("<eos>", "<start_of_turn>", "<end_of_turn>"),
+        "<end_of_turn>",
+        "<eos>",
+        ["<eos>"],
+        "<eos>",
+    ),
+    "phi base": Model(
+        PHI, PHI_TOKENS, "<|end|>", "<|endoftext|>", ["<|endoftext|>"], "<|endoftext|>"
+    ),
+    "qwen base": Model(
+        CHATML, CHATML_TOKENS, "<|im_end|>", "<|endoftext|>", ["<|endoftext|>"], "<|endoftext|>"
+    ),
     "a blank in front": Model(BROKEN, CHATML_TOKENS, "<|im_end|>", "<|endoftext|>", None, None),
-    "the config's end": Model(LLAMA, LLAMA_TOKENS, "<|end_of_text|>", "<|end_of_text|>", ["<|eot_id|>"], None),
-    "the generation config's end": Model(LLAMA, LLAMA_TOKENS, "<|end_of_text|>", None, ["<|end_of_text|>"], None),
-    "the tokenizer's end": Model(LLAMA, LLAMA_TOKENS, "<|end_of_text|>", "<|eot_id|>", None, "<|end_of_text|>"),
+    "the config's end": Model(
+        LLAMA, LLAMA_TOKENS, "<|end_of_text|>", "<|end_of_text|>", ["<|eot_id|>"], None
+    ),
+    "the generation config's end": Model(
+        LLAMA, LLAMA_TOKENS, "<|end_of_text|>", None, ["<|end_of_text|>"], None
+    ),
+    "the tokenizer's end": Model(
+        LLAMA, LLAMA_TOKENS, "<|end_of_text|>", "<|eot_id|>", None, "<|end_of_text|>"
+    ),
 }
 
 
@@ -104,7 +146,12 @@ def folder(request, tmp_path_factory) -> Path:
 
 def test_every_turn_of_an_evaluation_is_the_end_token_alone(folder, tmp_path):
     prepared = evaluate.prepare(
-        "turngym/Math-v0", {}, str(folder), episodes=2, sampling=SamplingOptions(max_tokens=8), out=tmp_path / "out"
+        "turngym/Math-v0",
+        {},
+        str(folder),
+        episodes=2,
+        sampling=SamplingOptions(max_tokens=8),
+        out=tmp_path / "out",
     )
     report = evaluate.run(prepared)
     assert (report.cut, report.tokens, report.stops) == (0.0, 1.0, {"no_answer": 2})
@@ -140,7 +187,12 @@ def test_a_demonstration_teaches_the_templates_end(folder):
     chat = Chat.from_folder(folder)
     ask = {"role": "user", "content": "Hello"}
     example = Demonstration([ask], [], ["one", "two"], [[ask]]).example(chat)
-    said = [*chat.tokenizer.encode("one").ids, *chat.end, *chat.tokenizer.encode("two").ids, *chat.end]
+    said = [
+        *chat.tokenizer.encode("one").ids,
+        *chat.end,
+        *chat.tokenizer.encode("two").ids,
+        *chat.end,
+    ]
     assert example.tokens[example.assistant].tolist() == said
     (end,) = chat.end_ids
     path = [*chat.prompt([ask]), *said[: 3 + len(chat.end)], *chat.reply([ask], end)]
@@ -154,17 +206,24 @@ def test_an_end_behind_a_blank_is_the_end(tmp_path):
     (end,) = chat.end_ids
     assert chat.tokenizer.decode(chat.end.tolist(), skip_special_tokens=False) == " </s>"
     reply = chat.reply([{"role": "user", "content": "b"}], end)
-    assert chat.tokenizer.decode(reply.tolist(), skip_special_tokens=False) == "user: b </s>assistant: "
+    assert (
+        chat.tokenizer.decode(reply.tolist(), skip_special_tokens=False)
+        == "user: b </s>assistant: "
+    )
     assert chat.text(np.array([5, end], np.int32), chat.end_ids) == chat.tokenizer.decode([5])
 
 
 def test_a_template_that_ends_turns_with_words_has_no_end_to_teach(tmp_path):
     words = EOS.replace(" </s>", " STOP <pad>")
-    folder = Model(words, ("</s>", "<pad>"), "</s>", "</s>", ["</s>"], "</s>").save(tmp_path / "model")
+    folder = Model(words, ("</s>", "<pad>"), "</s>", "</s>", ["</s>"], "</s>").save(
+        tmp_path / "model"
+    )
     chat = Chat.from_folder(folder)
     assert chat.end_ids == frozenset() and not len(chat.end)
     ask = {"role": "user", "content": "Hello"}
-    with pytest.raises(ValueError, match="no token to teach as the end of a turn; write a control token"):
+    with pytest.raises(
+        ValueError, match="no token to teach as the end of a turn; write a control token"
+    ):
         Demonstration([ask], [], ["one"], []).example(chat)
     assert load_policy(folder).end_ids == {chat.tokenizer.token_to_id("</s>")}
 

@@ -76,7 +76,14 @@ def test_where_sameness_is_not_passed_on_the_first_member_of_a_class_decides():
 
 
 def test_answers_that_are_no_texts_are_the_same_where_they_are_written_alike():
-    assert classes([["7"], 7, "7", ["7"], {"a": 1}, {"a": 1}], lambda first, second: True) == [0, 1, 2, 0, 3, 3]
+    assert classes([["7"], 7, "7", ["7"], {"a": 1}, {"a": 1}], lambda first, second: True) == [
+        0,
+        1,
+        2,
+        0,
+        3,
+        3,
+    ]
 
 
 def test_an_environment_says_what_is_the_same_wrapped_or_not():
@@ -98,18 +105,26 @@ def test_comparisons_are_kept():
 
 def test_spellings_of_the_right_answer_vote_together():
     """½, 0.5 and \\frac12 are right, 3 and 3 wrong: by text the wrong one wins."""
-    episodes = [*(episode(answer, True) for answer in HALVES), *(episode(answer, False) for answer in THREES)]
+    episodes = [
+        *(episode(answer, True) for answer in HALVES),
+        *(episode(answer, False) for answer in THREES),
+    ]
     same = same_in(question(Numbers()))
     assert (majority(episodes, same), majority(episodes)) == (1.0, 0.0)
     assert majority(episodes[::-1], same) == 1.0
     assert majority([episode(None, False)], same) == 0.0
     assert summarize(episodes, same=same).maj == interval([1.0], 1)
-    assert summarize(episodes).maj == interval([0.0], 1) == summarize(episodes, same=spelled_alike).maj
+    assert (
+        summarize(episodes).maj == interval([0.0], 1) == summarize(episodes, same=spelled_alike).maj
+    )
 
 
 def test_the_math_grader_has_spellings_vote_together():
     same = same_in(make("turngym/Math-v0"))
-    episodes = [*(episode(answer, True) for answer in HALVES), *(episode(answer, False) for answer in THREES)]
+    episodes = [
+        *(episode(answer, True) for answer in HALVES),
+        *(episode(answer, False) for answer in THREES),
+    ]
     assert majority(episodes, same) == 1.0
 
 
@@ -117,8 +132,12 @@ def test_an_evaluation_through_an_endpoint_votes_by_the_grader(tmp_path, monkeyp
     """A half is said in three ways, and 3 twice."""
     says = iter(["0.5", "3", "1/2", "3", "2/4"])
     value = {"0.5": 0.5, "1/2": 0.5, "2/4": 0.5, "3": 3.0}
-    monkeypatch.setattr(MathGrader, "same", lambda self, one, other: value[one] == value[other], raising=False)
-    (tmp_path / "tasks.jsonl").write_text(json.dumps({"problem": "What is a half?", "answer": "0.5"}) + "\n")
+    monkeypatch.setattr(
+        MathGrader, "same", lambda self, one, other: value[one] == value[other], raising=False
+    )
+    (tmp_path / "tasks.jsonl").write_text(
+        json.dumps({"problem": "What is a half?", "answer": "0.5"}) + "\n"
+    )
     with ChatServer(lambda asked: {"content": f"\\boxed{{{next(says)}}}"}).run() as url:
         prepared = evaluate.prepare(
             "turngym/Math-v0",

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 collect_ignore_glob = [
-    f"test_{name}.py" for name in ("openenv", "trl", "verifiers") if importlib.util.find_spec(name) is None
+    f"test_{name}.py"
+    for name in ("openenv", "trl", "verifiers")
+    if importlib.util.find_spec(name) is None
 ]
 
 

@@ -44,7 +44,10 @@ def test_the_client_of_the_package_plays_an_episode(math, local):
     with GenericEnvClient(base_url=math).sync() as client:
         begun = client.reset(split="train", index=5)
         observation, info = local.reset(options={"task": 5})
-        assert begun.observation["text"] == observation and begun.observation["messages"] == info["messages"]
+        assert (
+            begun.observation["text"] == observation
+            and begun.observation["messages"] == info["messages"]
+        )
         seen = client.step({"text": CALL % "x = 41; print(x)"})
         assert seen.observation["text"] == "41" and not seen.done
         seen = client.step({"text": local.gold()[-1]})
@@ -68,11 +71,19 @@ def test_sessions_do_not_share_an_episode(math, local):
 
 def test_tasks_can_be_listed(math):
     name = httpx.get(f"{math}/list_environments").json()[0]
-    assert [one["name"] for one in httpx.get(f"{math}/{name}/splits").json()] == ["train", "valid", "test"]
+    assert [one["name"] for one in httpx.get(f"{math}/{name}/splits").json()] == [
+        "train",
+        "valid",
+        "test",
+    ]
     count = httpx.post(f"{math}/{name}/num_tasks", json={"split": "test"}).json()["num_tasks"]
     assert count > 100
-    assert httpx.post(f"{math}/{name}/task", json={"split": "test", "index": count}).status_code == 400
-    listed = httpx.post(f"{math}/{name}/task_range", json={"split": "test", "start": 2, "stop": 4}).json()["tasks"]
+    assert (
+        httpx.post(f"{math}/{name}/task", json={"split": "test", "index": count}).status_code == 400
+    )
+    listed = httpx.post(
+        f"{math}/{name}/task_range", json={"split": "test", "start": 2, "stop": 4}
+    ).json()["tasks"]
     assert [one["index"] for one in listed] == [2, 3]
 
 
@@ -82,8 +93,14 @@ def test_an_environment_here_is_the_one_there(math, local):
     there = Remote(math)
     assert len(there.tasks) == len(local.tasks)
     for index in (0, 7):
-        (seen, info), (own, own_info) = (env.reset(options={"task": index}) for env in (there, local))
-        assert (seen, info["messages"], info["task_id"]) == (own, own_info["messages"], own_info["task_id"])
+        (seen, info), (own, own_info) = (
+            env.reset(options={"task": index}) for env in (there, local)
+        )
+        assert (seen, info["messages"], info["task_id"]) == (
+            own,
+            own_info["messages"],
+            own_info["task_id"],
+        )
         for action in (CALL % "print(3)", *local.gold()[-1:]):
             got, own_got = there.step(action), local.step(action)
             assert got[:4] == own_got[:4] and got[4]["messages"] == own_got[4]["messages"]
@@ -166,7 +183,10 @@ def test_mistakes_are_named(math, serve):
 def raw(url, sent, end=None):
     """All that comes back for some bytes on one connection."""
     where, came = urlsplit(url), b""
-    with socket.create_connection((where.hostname, where.port), 60) as connection, suppress(OSError):
+    with (
+        socket.create_connection((where.hostname, where.port), 60) as connection,
+        suppress(OSError),
+    ):
         connection.sendall(sent)
         while not (end and end in came) and (data := connection.recv(2**16)):
             came += data
@@ -190,18 +210,24 @@ def socket_to(url):
     return connection
 
 
-REQUEST = "POST /reset HTTP/1.1\r\nHost: {}\r\n{}Connection: close\r\nContent-Type: application/json\r\n"
+REQUEST = (
+    "POST /reset HTTP/1.1\r\nHost: {}\r\n{}Connection: close\r\nContent-Type: application/json\r\n"
+)
 REQUEST += "Content-Length: 2\r\n\r\n{{}}"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "evil@localhost"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "evil@localhost"]
+)
 def test_another_host_is_refused_by_requests_and_sockets(math, host):
     came = raw(math, REQUEST.format(host, "").encode())
     assert came.startswith(b"HTTP/1.1 421 ") and b"--allow-host" in came
     assert raw(math, upgrade(host), b"\r\n\r\n").startswith(b"HTTP/1.1 403 ")
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:3000", "file://"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://localhost:3000", "file://"]
+)
 def test_a_page_of_another_site_is_refused_by_requests_and_sockets(math, origin):
     own = urlsplit(math).netloc
     came = raw(math, REQUEST.format(own, f"Origin: {origin}\r\n").encode())
@@ -213,7 +239,9 @@ def test_its_own_pages_and_names_that_are_allowed_are_answered(math, serve):
     from turngym.envs.adapters.openenv import app
 
     own = urlsplit(math).netloc
-    assert raw(math, REQUEST.format(own, f"Origin: http://{own}\r\n").encode()).startswith(b"HTTP/1.1 200 ")
+    assert raw(math, REQUEST.format(own, f"Origin: http://{own}\r\n").encode()).startswith(
+        b"HTTP/1.1 200 "
+    )
     assert raw(math, upgrade(own, f"http://{own}"), b"\r\n\r\n").startswith(b"HTTP/1.1 101 ")
     boxed = serve(app("turngym/Math-v0", difficulty=1, allow_hosts=["box.example"]))
     assert raw(boxed, REQUEST.format("box.example:8000", "").encode()).startswith(b"HTTP/1.1 200 ")
@@ -294,14 +322,20 @@ def test_our_own_server_leaves_who_is_slow_to_ask(monkeypatch):
     monkeypatch.setattr(openenv, "patient_server", remembered)
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
-    thread = threading.Thread(target=lambda: openenv.serve("turngym/Math-v0", port=port, difficulty=1), daemon=True)
+    thread = threading.Thread(
+        target=lambda: openenv.serve("turngym/Math-v0", port=port, difficulty=1), daemon=True
+    )
     thread.start()
     url = f"http://127.0.0.1:{port}"
     while not (made and made[0].started):
         thread.join(0.05)
         assert thread.is_alive()
     assert httpx.get(f"{url}/health").status_code == 200
-    for sent in (b"", b"GET / HTT", b"POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"):
+    for sent in (
+        b"",
+        b"GET / HTT",
+        b"POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+    ):
         assert raw(url, sent) == b""  # and it ends
     with socket_to(url):  # no request any more: its patience is another
         assert raw(url, REQUEST.format("localhost", "").encode()).startswith(b"HTTP/1.1 200 ")
@@ -358,15 +392,27 @@ def test_an_answer_that_cannot_be_used_is_a_failure_in_one_line(hostile, name):
     handler.sent = ANSWERS[name]
     with pytest.raises(EnvFailure, match="where no OpenEnv server answers: ") as failed:
         Remote(url, timeout=20)
-    assert isinstance(failed.value, ValueError) and "\n" not in str(failed.value) and len(str(failed.value)) < 500
+    assert (
+        isinstance(failed.value, ValueError)
+        and "\n" not in str(failed.value)
+        and len(str(failed.value)) < 500
+    )
     assert name != "huge" or "larger than 8388608 bytes" in str(failed.value)
 
 
 SAID = {
     "an observation that is none": {"observation": [1], "reward": 0, "done": False},
     "a reward that is none": {"observation": {"text": "x"}, "reward": "much", "done": False},
-    "a role that is none": {"observation": {"text": "x", "messages": [5]}, "reward": 0, "done": False},
-    "messages that are none": {"observation": {"text": "x", "messages": {"a": 1}}, "reward": 0, "done": False},
+    "a role that is none": {
+        "observation": {"text": "x", "messages": [5]},
+        "reward": 0,
+        "done": False,
+    },
+    "messages that are none": {
+        "observation": {"text": "x", "messages": {"a": 1}},
+        "reward": 0,
+        "done": False,
+    },
 }
 
 
@@ -382,13 +428,18 @@ def test_what_comes_through_a_socket_and_cannot_be_used_is_a_failure(said, serve
         if scope["type"] == "http":
             found = scope["path"] == "/schema"
             body = json.dumps(SCHEMA).encode() if found else b""
-            await send({"type": "http.response.start", "status": 200 if found else 404, "headers": []})
+            await send(
+                {"type": "http.response.start", "status": 200 if found else 404, "headers": []}
+            )
             return await send({"type": "http.response.body", "body": body})
         if scope["type"] != "websocket":
             return None
         await receive()
         await send({"type": "websocket.accept"})
-        good = {"type": "observation", "data": {"observation": {"text": "hello"}, "reward": None, "done": False}}
+        good = {
+            "type": "observation",
+            "data": {"observation": {"text": "hello"}, "reward": None, "done": False},
+        }
         for answer in (json.dumps(good), text):
             if (await receive())["type"] == "websocket.disconnect":
                 return None
@@ -397,5 +448,9 @@ def test_what_comes_through_a_socket_and_cannot_be_used_is_a_failure(said, serve
     env = Remote(serve(application), timeout=20)
     assert env.reset(seed=1)[0] == "hello"
     *_, info = env.step("x")
-    assert info["outcome"] == "infra_error" and "did not answer step: " in info["error"] and "\n" not in info["error"]
+    assert (
+        info["outcome"] == "infra_error"
+        and "did not answer step: " in info["error"]
+        and "\n" not in info["error"]
+    )
     env.close()

@@ -28,7 +28,9 @@ def test_a_step_of_the_trainer_calls_the_tool_and_grades_the_answer(source, tmp_
 
     from turngym.agents.source import TINY
 
-    tokenizer = AutoTokenizer.from_pretrained(TINY)  # a template that spells calls, as those of stock models do
+    tokenizer = AutoTokenizer.from_pretrained(
+        TINY
+    )  # a template that spells calls, as those of stock models do
     tokenizer.chat_template = tokenizer.chat_template.replace(
         "message.content }}", "(message.content or '') }}" + CALLS
     )
@@ -75,7 +77,9 @@ def test_the_reward_is_that_of_the_environment(source):
     one.reset(**row)
     assert source.reward([[{"role": "assistant", "content": "\\boxed{-17}"}]], [one]) == [0.0]
     one.reset(**row)
-    assert source.reward([[{"role": "tool", "content": "42"}]], [one]) == [0.0]  # cut off before it answered
+    assert source.reward([[{"role": "tool", "content": "42"}]], [one]) == [
+        0.0
+    ]  # cut off before it answered
     one.reset(**row)
     source.reward([[{"role": "assistant", "content": gold}]], [one])
     assert one.python(code="print(1)") == "(the episode is over)"
@@ -98,7 +102,11 @@ def test_tools_have_the_schemas_that_trl_makes(source):
     from transformers.utils import get_json_schema
 
     one = source.make()
-    public = [name for name, _ in inspect.getmembers(type(one), inspect.isfunction) if not name.startswith("_")]
+    public = [
+        name
+        for name, _ in inspect.getmembers(type(one), inspect.isfunction)
+        if not name.startswith("_")
+    ]
     assert public == ["python", "reset"]
     ours = one._env.toolbox.schemas[0]["function"]
     theirs = get_json_schema(one.python)["function"]

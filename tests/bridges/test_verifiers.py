@@ -22,18 +22,36 @@ def stub(golds):
     @app.post("/v1/chat/completions")
     async def complete(request: Request) -> StreamingResponse:
         asked = await request.json()
-        said = [json.loads(one["content"])["observation"]["text"] for one in asked["messages"] if one["role"] == "user"]
+        said = [
+            json.loads(one["content"])["observation"]["text"]
+            for one in asked["messages"]
+            if one["role"] == "user"
+        ]
         place, gold = golds[said[0]]
-        text = CALL % repr(gold) if len(said) == 1 else f"\\boxed{{{said[-1] if place % 2 == 0 else -1}}}"
+        text = (
+            CALL % repr(gold)
+            if len(said) == 1
+            else f"\\boxed{{{said[-1] if place % 2 == 0 else -1}}}"
+        )
         head = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": asked["model"]}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         parts = [
-            {"choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}]},
+            {
+                "choices": [
+                    {
+                        "index": 0,
+                        "delta": {"role": "assistant", "content": text},
+                        "finish_reason": None,
+                    }
+                ]
+            },
             {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
             {"choices": [], "usage": usage},
         ]
         lines = [*(json.dumps(head | part) for part in parts), "[DONE]"]
-        return StreamingResponse((f"data: {line}\n\n" for line in lines), media_type="text/event-stream")
+        return StreamingResponse(
+            (f"data: {line}\n\n" for line in lines), media_type="text/event-stream"
+        )
 
     return app
 
@@ -66,9 +84,14 @@ def test_an_evaluation_has_the_rewards_of_the_environment(serve, tmp_path):
     command = [Path(sys.executable).parent / "vf-eval", "@", tmp_path / "eval.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    traces = [json.loads(line) for line in (tmp_path / "one" / "traces.jsonl").read_text().splitlines()]
+    traces = [
+        json.loads(line) for line in (tmp_path / "one" / "traces.jsonl").read_text().splitlines()
+    ]
     assert len(traces) == TASKS, done.stderr
     found = {
-        one["task"]["data"]["reset"]["index"]: one["traces"][0]["rewards"]["openenv_reward"]["score"] for one in traces
+        one["task"]["data"]["reset"]["index"]: one["traces"][0]["rewards"]["openenv_reward"][
+            "score"
+        ]
+        for one in traces
     }
     assert found == {index: float(index % 2 == 0) for index in range(TASKS)}

@@ -128,5 +128,7 @@ def test_environments_read_as_they_are_asked(env):
 
 
 def test_tasks_with_scorers_of_their_own_are_read_strictly():
-    with pytest.raises(ValueError, match="answers is 'lenient', but reasoning-gym's scorers read boxes alone"):
+    with pytest.raises(
+        ValueError, match="answers is 'lenient', but reasoning-gym's scorers read boxes alone"
+    ):
         make("turngym/Math-v0", tasks="reasoning-gym:gcd", answers="lenient")

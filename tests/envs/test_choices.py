@@ -14,7 +14,16 @@ from turngym.envs.registry import ENVS, far_choices, flag_of, reserved_choices
 from turngym.training.config import TrainConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text("utf-8")
-MODULES = ("os:system", "os.system", "own_tools:f", "a.b:c", "/tmp/x.py", "../x", "http://10.0.0.1/x", "~/x")
+MODULES = (
+    "os:system",
+    "os.system",
+    "own_tools:f",
+    "a.b:c",
+    "/tmp/x.py",
+    "../x",
+    "http://10.0.0.1/x",
+    "~/x",
+)
 SHAPES = {
     "text": lambda name: name,
     "list": lambda name: [name],
@@ -46,21 +55,32 @@ def test_each_setting_of_a_training_run_has_a_decision():
 
 
 def test_each_setting_of_an_evaluation_has_a_decision_and_a_suite_sets_the_others():
-    settings = {*flat(Eval())} | {one.name for one in fields(Eval)} - {"endpoint", "sampling", "machine", "engine"}
+    settings = {*flat(Eval())} | {one.name for one in fields(Eval)} - {
+        "endpoint",
+        "sampling",
+        "machine",
+        "engine",
+    }
     assert settings - {"options"} == choices.EVALUATION.keys()
     own = {name for name, rule in choices.EVALUATION.items() if rule is not choices.COMMAND}
     assert own == {*KEYS}
 
 
 def test_every_option_is_in_the_table_of_the_page():
-    known = {*choices.OPTIONS, *choices.SETTINGS, *(n for n, r in choices.EVALUATION.items() if r is choices.COMMAND)}
+    known = {
+        *choices.OPTIONS,
+        *choices.SETTINGS,
+        *(n for n, r in choices.EVALUATION.items() if r is choices.COMMAND),
+    }
     assert sorted(name for name in known if f"`{name}`" not in PAGE) == []
 
 
 @pytest.mark.parametrize("entry", ENVS, ids=lambda entry: entry.id)
 def test_the_defaults_of_an_environment_may_stand_in_a_file(entry):
     defaults = registry.defaults_of(entry.id)
-    data = {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
+    data = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()
+    }
     assert reserved_choices(data, entry.id) == []
 
 
@@ -92,7 +112,9 @@ def test_an_option_that_is_not_known_takes_no_module_either(shape, module, monke
     assert any(one != "env=own:Env" for one in reserved_choices({"grader": value}, "own:Env"))
 
 
-@pytest.mark.parametrize("value", [3, 0.5, True, None, "small", "two words", [1, 2], ["a", "b"], "A sentence. Or two."])
+@pytest.mark.parametrize(
+    "value", [3, 0.5, True, None, "small", "two words", [1, 2], ["a", "b"], "A sentence. Or two."]
+)
 def test_an_environment_of_another_package_has_plain_options(value):
     assert reserved_choices({"grader": value}, "own:Env") == ["env=own:Env"]
     assert reserved_choices({"grader": value}, "turngym/Math-v0") != []
@@ -112,11 +134,19 @@ def test_a_file_may_name_tables_of_text_but_no_parquet_and_no_folder(tmp_path, m
     [
         ("memory_mb", [1, 512, 512.0], [513, 1e9, "512", True, [1], math.nan]),
         ("timeout", [0.5, 10], [10.1, math.inf, math.nan, "5", True]),
-        ("level", ["namespaces"], ["landlock", " landlock", "LANDLOCK", ["rlimits-only"], {"a": 1}, None, 0, True, 2]),
+        (
+            "level",
+            ["namespaces"],
+            ["landlock", " landlock", "LANDLOCK", ["rlimits-only"], {"a": 1}, None, 0, True, 2],
+        ),
         ("visit", [False, None], [True, 1, "yes", [1]]),
         ("url", [None], ["http://127.0.0.1:9", 5]),
         ("packages", ["", [], None], ["torch", ["torch"], {"torch": 1}, [["torch"]]]),
-        ("tasks", ["gsm8k", "reasoning-gym:countdown,leg_counting", None], ["a/b", "reasoning-gym:../x", ["a/b"], 5]),
+        (
+            "tasks",
+            ["gsm8k", "reasoning-gym:countdown,leg_counting", None],
+            ["a/b", "reasoning-gym:../x", ["a/b"], 5],
+        ),
         ("shots", [0, 3, 64], [65, -1, "/etc/passwd", True]),
         ("max_turns", [1, 100], [10**18, -1, "x"]),
         ("difficulty", [3, [1, 2]], [[[1]], {"a": 1}, "x"]),
@@ -124,15 +154,25 @@ def test_a_file_may_name_tables_of_text_but_no_parquet_and_no_folder(tmp_path, m
     ],
 )
 def test_values_that_a_file_may_choose_and_those_that_it_may_not(name, good, bad):
-    assert [value for value in good if reserved_choices({name: value}, "turngym/MathPython-v0")] == []
-    assert [value for value in bad if not reserved_choices({name: value}, "turngym/MathPython-v0")] == []
+    assert [
+        value for value in good if reserved_choices({name: value}, "turngym/MathPython-v0")
+    ] == []
+    assert [
+        value for value in bad if not reserved_choices({name: value}, "turngym/MathPython-v0")
+    ] == []
 
 
 def test_a_task_file_is_plain_and_ends_as_one(tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     (tmp_path / "device.jsonl").symlink_to("/dev/zero")
     (tmp_path / "own.jsonl.gz").touch()
-    names = {"own.jsonl.gz": True, "missing.jsonl": True, "folder.jsonl": False, "device.jsonl": False, "x": False}
+    names = {
+        "own.jsonl.gz": True,
+        "missing.jsonl": True,
+        "folder.jsonl": False,
+        "device.jsonl": False,
+        "x": False,
+    }
     for name, allowed in names.items():
         for option in ("tasks", "shots", "corpus"):
             asked = reserved_choices({option: str(tmp_path / name)}, "turngym/Search-v0")
@@ -143,7 +183,13 @@ def test_a_recipe_names_files_near_itself_or_the_current_folder(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     for path in ("x.jsonl", "data/x.jsonl", str(tmp_path / "x.jsonl"), "/shared/recipes/x.jsonl"):
         assert far_choices({"tasks": path}, Path("/shared/recipes")) == []
-    for path in ("../x.jsonl", "/data/x.jsonl", "~/x.jsonl", "data/../../x.jsonl", "/shared/recipes/../x.jsonl"):
+    for path in (
+        "../x.jsonl",
+        "/data/x.jsonl",
+        "~/x.jsonl",
+        "data/../../x.jsonl",
+        "/shared/recipes/../x.jsonl",
+    ):
         assert far_choices({"shots": path, "policy": path}, Path("/shared/recipes")) == [
             f"shots={path}",
             f"policy={path}",

@@ -48,7 +48,9 @@ class Walk(TextEnv):
         if text.startswith("stop "):
             return Reply("over", reward=1.0, stop=StopReason(text.removeprefix("stop ")))
         if text.startswith("raise "):
-            raise {"tool": ToolFailure, "env": EnvFailure, "bug": KeyError}[text.removeprefix("raise ")]("it broke")
+            raise {"tool": ToolFailure, "env": EnvFailure, "bug": KeyError}[
+                text.removeprefix("raise ")
+            ]("it broke")
         if text.startswith("say "):
             return Reply(text.removeprefix("say "), reward=0.5, role="tool", info={"said": True})
         self.path.append(self.path[-1] + len(text) + int(self.np_random.integers(10)))
@@ -93,7 +95,9 @@ def test_a_step_counts_turns_and_adds_the_environments_info():
     assert (env.turn, env.turn_rewards, env.actions) == (2, [0.5, 0.5], ["say hello", "say again"])
 
 
-@pytest.mark.parametrize(("valid", "told"), [(True, {"valid": True}), (False, {"valid": False}), (None, {})])
+@pytest.mark.parametrize(
+    ("valid", "told"), [(True, {"valid": True}), (False, {"valid": False}), (None, {})]
+)
 def test_an_environment_may_say_whether_an_action_was_valid(valid, told):
     class Judging(Walk):
         def on_step(self, text):
@@ -200,7 +204,9 @@ def test_text_that_utf8_cannot_carry_is_made_fit_for_the_space():
     assert env.observation_space.contains(observation) and env.observation_space.contains(text)
 
 
-@pytest.mark.parametrize("name", ["on_reset(rng, options) -> str", "on_step(text) -> Reply", "gold() -> list[str]"])
+@pytest.mark.parametrize(
+    "name", ["on_reset(rng, options) -> str", "on_step(text) -> Reply", "gold() -> list[str]"]
+)
 def test_a_missing_method_is_named(name):
     env = TextEnv()
     calls = {"on_r": lambda: env.reset(seed=0), "on_s": lambda: env.on_step(""), "gold": env.gold}
@@ -241,12 +247,16 @@ def test_global_generators_are_left_alone():
 # --- fork
 
 
-ACTIONS = st.lists(st.text(max_size=5).filter(lambda text: not text.startswith(("stop ", "raise "))), max_size=7)
+ACTIONS = st.lists(
+    st.text(max_size=5).filter(lambda text: not text.startswith(("stop ", "raise "))), max_size=7
+)
 
 
 @given(before=ACTIONS, after=ACTIONS, other=ACTIONS, seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
-def test_a_fork_goes_on_as_the_original_would_and_neither_sees_the_other(before, after, other, seed):
+def test_a_fork_goes_on_as_the_original_would_and_neither_sees_the_other(
+    before, after, other, seed
+):
     env, straight = Walk(max_turns=99), Walk(max_turns=99)
     for one in (env, straight):
         one.reset(seed=seed)
@@ -306,7 +316,11 @@ def test_a_fork_goes_through_wrappers_with_their_state():
     env.step("say a")
     twin = turngym.fork(env)
     assert play(twin, ["b", "c"]) == play(turngym.fork(env), ["b", "c"])
-    assert (env.env.counts, twin.env.counts, twin.env.env.counts) == ({"steps": 1}, {"steps": 3}, {"steps": 3})
+    assert (env.env.counts, twin.env.counts, twin.env.env.counts) == (
+        {"steps": 1},
+        {"steps": 3},
+        {"steps": 3},
+    )
     assert twin.env.below[0] is twin.env.env and twin.env.deepest is twin.unwrapped
     assert twin.unwrapped is not env.unwrapped and env.unwrapped.turn == 1
 
@@ -337,8 +351,17 @@ def test_a_snapshot_restores_every_moment_of_an_episode_in_a_fresh_environment()
         env.step(action)
         fresh = Walk()
         last = fresh.restore(json.loads(json.dumps(env.snapshot())))
-        assert (last, fresh.turn, fresh.actions, fresh.path) == (env._last, env.turn, env.actions, env.path)
-        assert (fresh.turn_rewards, fresh.live, fresh.snapshot()) == (env.turn_rewards, env.live, env.snapshot())
+        assert (last, fresh.turn, fresh.actions, fresh.path) == (
+            env._last,
+            env.turn,
+            env.actions,
+            env.path,
+        )
+        assert (fresh.turn_rewards, fresh.live, fresh.snapshot()) == (
+            env.turn_rewards,
+            env.live,
+            env.snapshot(),
+        )
         twin = env.fork()
         if env.live:
             assert play(fresh, "xyz") == play(twin, "xyz")
@@ -398,7 +421,9 @@ class Paid(Walk):
         return Reply(reply.text, reply.reward + 1, reply.stop, reply.role)
 
 
-@pytest.mark.parametrize("wrong", [Walk(start="begin"), Walk(max_turns=2), Framed(), Paid()], ids=lambda env: str(env))
+@pytest.mark.parametrize(
+    "wrong", [Walk(start="begin"), Walk(max_turns=2), Framed(), Paid()], ids=lambda env: str(env)
+)
 @pytest.mark.parametrize("end", ["say end", "stop goal"])
 def test_a_snapshot_of_another_environment_is_refused(wrong, end):
     env = Walk()

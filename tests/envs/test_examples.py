@@ -31,7 +31,9 @@ def test_an_expert_plays_other_tasks_between_prompt_and_question():
 
 
 def test_houses_have_examples_too():
-    env = make_with_examples("turngym/Household-v0", {"size": "tiny", "difficulty": 1, "split": "test", "shots": 1})
+    env = make_with_examples(
+        "turngym/Household-v0", {"size": "tiny", "difficulty": 1, "split": "test", "shots": 1}
+    )
     roles = [message["role"] for message in env.reset(seed=0)[1]["messages"]]
     assert roles[:3] == ["system", "user", "assistant"] and roles[-2:] == ["assistant", "user"]
 
@@ -42,7 +44,11 @@ def test_a_question_is_never_its_own_example(tmp_path):
     options = {"tasks": str(tmp_path / "tasks.jsonl"), "split": "test", "shots": 2}
     env = make_with_examples("turngym/Math-v0", options)
     for task in range(3):
-        asked = [message["content"] for message in begin(env, task, 0)[1]["messages"] if message["role"] == "user"]
+        asked = [
+            message["content"]
+            for message in begin(env, task, 0)[1]["messages"]
+            if message["role"] == "user"
+        ]
         assert len(asked) == len(set(asked)) == 3 and asked[-1] == rows[task]["problem"]
 
 
@@ -57,7 +63,10 @@ def test_a_file_gives_examples(tmp_path):
         ([], "holds no conversation"),
         ([[]], r"shots.jsonl:1 is no conversation; a line holds"),
         ([[{"role": "user", "content": None}]], r"shots.jsonl:1 is no conversation"),
-        ([TALK, [{"role": "system", "content": "Be brief."}, *TALK]], r"shots.jsonl:2 has a system message"),
+        (
+            [TALK, [{"role": "system", "content": "Be brief."}, *TALK]],
+            r"shots.jsonl:2 has a system message",
+        ),
         ([[*TALK, *TALK[:1]]], "has the roles user, assistant, user; a worked example begins with"),
         ([[BOXED]], "has the roles assistant"),
         ([TALK] * 65, "which holds 65 conversations; at most 64 fit"),

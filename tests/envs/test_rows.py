@@ -28,7 +28,9 @@ def test_texts_and_numbers_are_taken_as_written(value, text):
     assert as_text(value) == text
 
 
-@pytest.mark.parametrize("value", ["", " \n", None, True, ["1"], {"a": 1}, float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "value", ["", " \n", None, True, ["1"], {"a": 1}, float("nan"), float("inf")]
+)
 def test_anything_else_is_no_text(value):
     for make in (as_text, final_answer):
         with pytest.raises(ValueError, match=r"^it needs text$"):
@@ -50,8 +52,16 @@ def test_the_answer_of_a_rationale_stands_behind_its_last_hashes():
             (r"#### \{1,2,3\}", r"\{1,2,3\}"),
             ("#### [10,200]", "[10,200]"),
         ),
-        *(("#### 1,234,567", "1234567"), ("#### -1,234.50", "-1234.50"), (r"#### \$1,200", r"\$1200")),
-        *(("#### 1,234 apples", "1234 apples"), ("#### 1,234, 5,678", "1,234, 5,678"), ("#### (1,234)", "(1,234)")),
+        *(
+            ("#### 1,234,567", "1234567"),
+            ("#### -1,234.50", "-1234.50"),
+            (r"#### \$1,200", r"\$1200"),
+        ),
+        *(
+            ("#### 1,234 apples", "1234 apples"),
+            ("#### 1,234, 5,678", "1,234, 5,678"),
+            ("#### (1,234)", "(1,234)"),
+        ),
     ],
 )
 def test_a_comma_is_taken_out_of_a_number_alone(answer, gold):
@@ -69,7 +79,10 @@ def test_a_dot_reaches_into_a_nested_row():
     row = {"task": {"text": "why?"}, "reward": {"truth": {"value": 4.0}}}
     assert read_row(row, [fields]) == QuestionRow("WHY?", ("4",))
     for missing in ({"task": "why?", "reward": {}}, {"task": {"text": "why?"}}):
-        with pytest.raises(ValueError, match=r"has the fields .*; a row needs `task.text, reward.truth.value`; name"):
+        with pytest.raises(
+            ValueError,
+            match=r"has the fields .*; a row needs `task.text, reward.truth.value`; name",
+        ):
             read_row(missing, [fields])
 
 
@@ -78,7 +91,9 @@ def test_what_cannot_be_used_is_named_with_its_field_and_value():
         read_row({"problem": None, "answer": "1"}, SHAPES)
     with pytest.raises(ValueError, match=r"^: field 'answer' is \[\]; it needs text$"):
         read_row({"problem": "p", "answer": []}, SHAPES)
-    with pytest.raises(ValueError, match=r"^ has a list; a row needs `problem, answer` or `question, answer`"):
+    with pytest.raises(
+        ValueError, match=r"^ has a list; a row needs `problem, answer` or `question, answer`"
+    ):
         read_row([1], SHAPES)
     assert expected(SHAPES[:2]) == "`problem, answer` or `question, answer`"
 
@@ -90,7 +105,11 @@ def test_the_gold_and_not_the_answer_is_checked():
 
 
 def test_several_right_answers_are_taken_each_once():
-    assert as_texts(["a", 2, "a", "b"]) == ("a", "2", "b") and as_texts("a") == ("a",) and as_texts(3.0) == ("3",)
+    assert (
+        as_texts(["a", 2, "a", "b"]) == ("a", "2", "b")
+        and as_texts("a") == ("a",)
+        and as_texts(3.0) == ("3",)
+    )
     for value in ([], [""], ["a", None], None, {"a": 1}, [["a"]]):
         with pytest.raises(ValueError, match=r"^it needs (text|a text, or a list of texts)$"):
             as_texts(value)
@@ -98,11 +117,15 @@ def test_several_right_answers_are_taken_each_once():
 
 def test_a_field_of_aliases_may_be_there():
     fields, golds = Fields("q", "a", gold=as_texts, aliases="more"), []
-    assert read_row({"q": "?", "a": "x", "more": ["y", "x", "z"]}, [fields], golds.append) == QuestionRow(
-        "?", ("x", "y", "z")
-    )
+    assert read_row(
+        {"q": "?", "a": "x", "more": ["y", "x", "z"]}, [fields], golds.append
+    ) == QuestionRow("?", ("x", "y", "z"))
     assert golds == ["x", "y", "z"]
-    for row in ({"q": "?", "a": "x"}, {"q": "?", "a": "x", "more": []}, {"q": "?", "a": "x", "more": None}):
+    for row in (
+        {"q": "?", "a": "x"},
+        {"q": "?", "a": "x", "more": []},
+        {"q": "?", "a": "x", "more": None},
+    ):
         assert read_row(row, [fields]) == QuestionRow("?", ("x",))
     with pytest.raises(ValueError, match=r"^: field 'more' is \[''\]; it needs text$"):
         read_row({"q": "?", "a": "x", "more": [""]}, [fields])
@@ -126,7 +149,9 @@ def test_every_known_shape_gives_the_same_task(tmp_path):
     plain = {"problem": "1 + 1?", "answer": "1234"}
     rationale = {"question": "1 + 1?", "answer": "It is #### by <<1+1=2>>\n#### 1,234"}
     number = {"id": 7, "problem": "1 + 1?", "answer": 1234, "source": "x"}
-    tasks = load_jsonl(write(tmp_path / "t.jsonl", plain, "", rationale, number), SourceOptions(split="test"))
+    tasks = load_jsonl(
+        write(tmp_path / "t.jsonl", plain, "", rationale, number), SourceOptions(split="test")
+    )
     assert tasks.split == "test" and tasks.name == "t.jsonl"
     assert [(t.id, t.prompt, t.gold) for t in (tasks[0], tasks[1], tasks[2])] == [
         ("t.jsonl-1", "1 + 1?", "1234"),
@@ -138,7 +163,9 @@ def test_every_known_shape_gives_the_same_task(tmp_path):
 def test_numbers_are_kept_as_written_and_problems_whole(tmp_path):
     long = "Wie viel? " * 50_000
     path = write(
-        tmp_path / "t.jsonl", '{"problem": "a", "answer": 0.10000000000000000000001}', {"problem": long, "answer": "x"}
+        tmp_path / "t.jsonl",
+        '{"problem": "a", "answer": 0.10000000000000000000001}',
+        {"problem": long, "answer": "x"},
     )
     tasks = load_jsonl(path)
     assert tasks[0].gold == "0.10000000000000000000001"
@@ -156,13 +183,19 @@ def test_gzip_is_read_like_plain_text(tmp_path):
     [
         ('{"problem": "a", ', r"t.jsonl:2 is not JSON in UTF-8"),
         ("[1, 2]", r"t.jsonl:2 has a list; a row needs `problem, answer` or `question, answer`"),
-        ({"prompt": "a", "target": "1"}, r"t.jsonl:2 has the fields prompt, target; a row needs `problem, answer`"),
+        (
+            {"prompt": "a", "target": "1"},
+            r"t.jsonl:2 has the fields prompt, target; a row needs `problem, answer`",
+        ),
         ({"problem": "a"}, r"t.jsonl:2 has the fields problem; a row needs"),
         ({"problem": " ", "answer": "1"}, r"t.jsonl:2: field 'problem' is ' '; it needs text"),
         ({"problem": "a", "answer": ""}, r"t.jsonl:2: field 'answer' is ''; it needs text"),
         ({"problem": "a", "answer": None}, r"t.jsonl:2: field 'answer' is None; it needs text"),
         ({"problem": "a", "answer": ["1"]}, r"t.jsonl:2: field 'answer' is \['1'\]; it needs text"),
-        ({"problem": "a", "answer": "42"}, r"t.jsonl:2: field 'answer' is '42': 42 is refused here"),
+        (
+            {"problem": "a", "answer": "42"},
+            r"t.jsonl:2: field 'answer' is '42': 42 is refused here",
+        ),
     ],
 )
 def test_a_bad_row_is_an_error_that_names_file_and_line(tmp_path, row, complaint):
@@ -191,7 +224,10 @@ def test_a_bad_file_is_an_error_that_names_it(tmp_path):
 def test_a_holdout_parts_the_problems_by_their_text(tmp_path):
     rows = [{"problem": f"What is {i % 300} + 1?", "answer": "1"} for i in range(600)]
     path = write(tmp_path / "t.jsonl", *rows)
-    parts = {split: load_jsonl(path, SourceOptions(split=split, holdout=0.25)) for split in ("train", "valid")}
+    parts = {
+        split: load_jsonl(path, SourceOptions(split=split, holdout=0.25))
+        for split in ("train", "valid")
+    }
     prompts = {split: {part[i].prompt for i in range(len(part))} for split, part in parts.items()}
     assert len(parts["train"]) + len(parts["valid"]) == 600
     assert prompts["train"].isdisjoint(prompts["valid"])
@@ -224,26 +260,40 @@ def test_rows_that_cannot_be_used_are_left_out_by_request_alone(tmp_path):
 
 
 def test_fields_of_other_names_are_read_where_they_are_named(tmp_path):
-    path = write(tmp_path / "t.jsonl", {"problem": "no", "answer": "0", "ask": {"text": "1 + 1?"}, "reply": 2})
-    assert load_jsonl(path, SourceOptions(shapes=[Fields("ask.text", "reply")]))[0] == Task("t.jsonl-1", "1 + 1?", "2")
+    path = write(
+        tmp_path / "t.jsonl",
+        {"problem": "no", "answer": "0", "ask": {"text": "1 + 1?"}, "reply": 2},
+    )
+    assert load_jsonl(path, SourceOptions(shapes=[Fields("ask.text", "reply")]))[0] == Task(
+        "t.jsonl-1", "1 + 1?", "2"
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "rows"), [("gsm8k_train.jsonl.gz", 7473), ("gsm8k_test.jsonl", 1319), ("aime24_test.jsonl", 30)]
+    ("name", "rows"),
+    [("gsm8k_train.jsonl.gz", 7473), ("gsm8k_test.jsonl", 1319), ("aime24_test.jsonl", 30)],
 )
 def test_real_files_load_whole(name, rows):
     path = DATA / name
     if not path.exists():
         pytest.skip("../shared/data is absent")
-    text = (gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()).decode()
+    text = (
+        gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+    ).decode()
     tasks = load_jsonl(path)
     assert len(tasks) == rows
     for i, line in enumerate(text.strip().split("\n")):
         row = json.loads(line)
-        assert (tasks[i].id, tasks[i].prompt, tasks[i].gold) == (row["id"], row["problem"], row["answer"])
+        assert (tasks[i].id, tasks[i].prompt, tasks[i].gold) == (
+            row["id"],
+            row["problem"],
+            row["answer"],
+        )
         if "gsm8k" in name:
             # The original file holds only the rationale; its final number is the gold.
-            assert row["solution"].split("#### ")[-1].replace(",", "") == tasks[i].gold.replace(",", "")
+            assert row["solution"].split("#### ")[-1].replace(",", "") == tasks[i].gold.replace(
+                ",", ""
+            )
 
 
 def test_a_task_is_made_of_its_row(tmp_path):
@@ -254,6 +304,8 @@ def test_a_task_is_made_of_its_row(tmp_path):
 
     good, bad = {"problem": "a", "answer": "1", "extra": 5}, {"problem": "b", "answer": "2"}
     path = write(tmp_path / "t.jsonl", good, bad)
-    assert load_jsonl(path, SourceOptions(make=make, bad_rows=1))[0] == Task("t.jsonl-1/5", "a", "1")
+    assert load_jsonl(path, SourceOptions(make=make, bad_rows=1))[0] == Task(
+        "t.jsonl-1/5", "a", "1"
+    )
     with pytest.raises(ValueError, match=r"t.jsonl:2 has no extra \(1 rows cannot be used"):
         load_jsonl(path, SourceOptions(make=make))

@@ -47,15 +47,32 @@ def test_a_file_is_read_with_the_fields_of_the_environment(here):
 
 def test_names_that_are_too_long_are_no_file(here):
     write(here / "t.jsonl", problem="p", answer="1")
-    assert is_file("t.jsonl") and is_file(here / "t.jsonl") and not is_file("t") and not is_file("x" * 5000)
+    assert (
+        is_file("t.jsonl")
+        and is_file(here / "t.jsonl")
+        and not is_file("t")
+        and not is_file("x" * 5000)
+    )
 
 
 @pytest.mark.parametrize(
     "source",
-    ["absent.jsonl", "absent.gz", "./absent", "../absent", "a/b/c", "~/absent", "x/absent.jsonl", Path("absent")],
+    [
+        "absent.jsonl",
+        "absent.gz",
+        "./absent",
+        "../absent",
+        "a/b/c",
+        "~/absent",
+        "x/absent.jsonl",
+        Path("absent"),
+    ],
 )
 def test_what_looks_like_a_path_and_is_none_says_so(source, here):
-    with pytest.raises(FileNotFoundError, match=r"task file .*absent.* does not exist|task file a/b/c does not exist"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"task file .*absent.* does not exist|task file a/b/c does not exist",
+    ):
         load_tasks(source, SourceOptions(), KNOWN)
 
 
@@ -71,7 +88,9 @@ def test_an_unknown_name_is_answered_with_what_there_is(name, hint, here):
 
 def test_an_option_that_a_file_would_ignore_is_refused(here):
     path = write(here / "t.jsonl", problem="p", answer="1")
-    with pytest.raises(ValueError, match=r"config is 'main', but .*t.jsonl is a file; leave it out"):
+    with pytest.raises(
+        ValueError, match=r"config is 'main', but .*t.jsonl is a file; leave it out"
+    ):
         load_tasks(path, SourceOptions(config="main"), KNOWN)
 
 
@@ -82,7 +101,9 @@ def test_nothing_given_asks_for_the_sources_own():
 
 
 def test_named_fields_are_taken_together():
-    assert SourceOptions(problem_field="ask", answer_field="reply.text").fields == Fields("ask", "reply.text")
+    assert SourceOptions(problem_field="ask", answer_field="reply.text").fields == Fields(
+        "ask", "reply.text"
+    )
 
 
 def test_named_fields_are_read_as_the_first_of_the_known_ones():
@@ -98,7 +119,10 @@ def test_named_fields_are_read_as_the_first_of_the_known_ones():
         ({"split": "dev"}, "split is 'dev'; the splits are train, valid, test"),
         ({"holdout": 1.5}, "holdout is 1.5; it is a share"),
         ({"holdout": 0.1, "split": "test"}, "split is 'test' and holdout is 0.1"),
-        ({"problem_field": "ask"}, "problem_field is 'ask' and answer_field is None; name both or none"),
+        (
+            {"problem_field": "ask"},
+            "problem_field is 'ask' and answer_field is None; name both or none",
+        ),
         ({"answer_field": "reply"}, "problem_field is None and answer_field is 'reply'"),
         ({"bad_rows": -1}, "bad_rows is -1; it is a number of rows, at least 0"),
         ({"bad_rows": True}, "bad_rows is True"),
@@ -120,20 +144,33 @@ CARDS = {
     "someone/sums": {
         "default": {
             "train": [{"ask": {"text": "1 + 2?"}, "reply": 3}],
-            "validation": [{"ask": {"text": "2 + 2?"}, "reply": 4}, {"ask": {"text": " "}, "reply": 5}],
+            "validation": [
+                {"ask": {"text": "2 + 2?"}, "reply": 4},
+                {"ask": {"text": " "}, "reply": 5},
+            ],
         }
     },
     "someone/parts": {
         "one": {"train": [{"question": f"q{n}?", "answer": str(n)} for n in range(60)]},
-        "two": {"train": [{"question": "two?", "answer": "2"}], "dev": [{"question": "three?", "answer": "3"}]},
+        "two": {
+            "train": [{"question": "two?", "answer": "2"}],
+            "dev": [{"question": "three?", "answer": "3"}],
+        },
     },
     "someone/names": {
-        "default": {"test": [{"q": "who?", "a": ["Ann", "Anne"], "more": ["A.", "Ann"]}, {"q": "b?", "a": ["B"]}]}
+        "default": {
+            "test": [
+                {"q": "who?", "a": ["Ann", "Anne"], "more": ["A.", "Ann"]},
+                {"q": "b?", "a": ["B"]},
+            ]
+        }
     },
 }
 ON_HUB = {
     "parts": DataSet("someone/parts", SHAPES, {"train": "train"}, ("one", "two")),
-    "names": DataSet("someone/names", [Fields("q", "a", gold=as_texts, aliases="more")], {"test": "test"}),
+    "names": DataSet(
+        "someone/names", [Fields("q", "a", gold=as_texts, aliases="more")], {"test": "test"}
+    ),
 }
 
 
@@ -152,8 +189,14 @@ def test_a_known_data_set_is_read_by_its_name_and_its_path(hub):
 
 
 def test_parts_are_read_one_after_another_and_a_share_of_train_is_valid(hub):
-    assert [task.id for task in load("parts", holdout=0.0)][-2:] == ["parts-one-train-59", "parts-two-train-0"]
-    train, valid = ({task.prompt for task in load("parts", split=split, holdout=0.3)} for split in ("train", "valid"))
+    assert [task.id for task in load("parts", holdout=0.0)][-2:] == [
+        "parts-one-train-59",
+        "parts-two-train-0",
+    ]
+    train, valid = (
+        {task.prompt for task in load("parts", split=split, holdout=0.3)}
+        for split in ("train", "valid")
+    )
     assert len(train | valid) == 61 and not train & valid and valid
     assert [task.gold for task in load("someone/parts", config="two", holdout=0.0)] == ["2"]
 
@@ -163,8 +206,12 @@ def test_the_tasks_are_made_as_the_environment_wants_them(hub):
         return Task(f"<{name}>", prompt.upper(), *golds)
 
     shapes = [Fields("question", "answer", gold=lambda text: f"{text}!")]
-    assert load("parts", config="two", holdout=0.0, make=make)[0] == Task("<parts-train-0>", "TWO?", "2")
-    other = load_hub("someone/parts", SourceOptions(config="two", shapes=shapes, make=make, split="valid"), {})
+    assert load("parts", config="two", holdout=0.0, make=make)[0] == Task(
+        "<parts-train-0>", "TWO?", "2"
+    )
+    other = load_hub(
+        "someone/parts", SourceOptions(config="two", shapes=shapes, make=make, split="valid"), {}
+    )
     assert other[0] == Task("<someone/parts-dev-0>", "THREE?", "3!")
 
 
@@ -192,16 +239,32 @@ def test_any_other_data_set_needs_its_fields_named_and_has_its_own_splits(hub):
     [
         ("names", {}, "names has no split for 'train'; its rows serve test"),
         ("parts", {"split": "test"}, "parts has no split for 'test'; its rows serve train"),
-        ("parts", {"split": "valid", "holdout": 0.0}, "holdout is 0, but parts has no split for 'valid'"),
-        ("parts", {"config": "on"}, r"data set someone/parts cannot be loaded: .*'on' not found.*'one'"),
+        (
+            "parts",
+            {"split": "valid", "holdout": 0.0},
+            "holdout is 0, but parts has no split for 'valid'",
+        ),
+        (
+            "parts",
+            {"config": "on"},
+            r"data set someone/parts cannot be loaded: .*'on' not found.*'one'",
+        ),
         ("nobody/nothing", {}, "data set nobody/nothing cannot be loaded: .*nobody/nothing"),
         (
             "someone/sums",
             {},
             "someone/sums has the fields ask, reply; it needs `problem, answer` or `question, answer`",
         ),
-        ("someone/sums", {"split": "test"}, "someone/sums has no split for 'test'; its rows serve train, valid"),
-        ("someone/sums", {"holdout": 0.1}, "holdout is 0.1, but someone/sums has a split of its own for 'train'"),
+        (
+            "someone/sums",
+            {"split": "test"},
+            "someone/sums has no split for 'test'; its rows serve train, valid",
+        ),
+        (
+            "someone/sums",
+            {"holdout": 0.1},
+            "holdout is 0.1, but someone/sums has a split of its own for 'train'",
+        ),
         (
             "someone/sums",
             {"split": "valid", "problem_field": "ask.text", "answer_field": "reply"},
@@ -216,13 +279,22 @@ def test_what_cannot_be_read_is_named_with_what_there_is(name, options, complain
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"parts needs the package datasets: pip install 'turngym\[tasks\]'"):
+    with pytest.raises(
+        ValueError, match=r"parts needs the package datasets: pip install 'turngym\[tasks\]'"
+    ):
         load("parts")
 
 
 @pytest.mark.parametrize(
     ("name", "could_be"),
-    [("gsm8k", False), ("a/b", True), ("a.b/c_d-1", True), ("a/b.jsonl", False), ("./a", False), ("a/b/c", False)],
+    [
+        ("gsm8k", False),
+        ("a/b", True),
+        ("a.b/c_d-1", True),
+        ("a/b.jsonl", False),
+        ("./a", False),
+        ("a/b/c", False),
+    ],
 )
 def test_names_of_data_sets_are_told_from_paths(name, could_be):
     assert is_hub_name(name) is could_be

@@ -27,7 +27,9 @@ def shared(space, n):
     return create_shared_memory(space, n=n, ctx=multiprocessing.get_context("fork"))
 
 
-@pytest.mark.parametrize("text", ["", "plain", "naïve", "两个苹果", "🍎", "\0\n\t\r", "\ue000", "a" * 65_536])
+@pytest.mark.parametrize(
+    "text", ["", "plain", "naïve", "两个苹果", "🍎", "\0\n\t\r", "\ue000", "a" * 65_536]
+)
 def test_any_text_that_fits_is_in_the_space(text):
     assert text in TextSpace()
 
@@ -79,9 +81,17 @@ def test_texts_survive_json():
 
 def test_batches_are_tuples_of_texts():
     batch = batch_space(TextSpace(9), 3)
-    assert batch == batch_differing_spaces([TextSpace(9)] * 3) == gymnasium.spaces.Tuple([TextSpace(9)] * 3)
+    assert (
+        batch
+        == batch_differing_spaces([TextSpace(9)] * 3)
+        == gymnasium.spaces.Tuple([TextSpace(9)] * 3)
+    )
     assert list(iterate(batch, ("a", "b", "c"))) == ["a", "b", "c"]
-    assert concatenate(TextSpace(9), ("a", "b", "c"), create_empty_array(TextSpace(9), n=3)) == ("a", "b", "c")
+    assert concatenate(TextSpace(9), ("a", "b", "c"), create_empty_array(TextSpace(9), n=3)) == (
+        "a",
+        "b",
+        "c",
+    )
 
 
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), again=TEXT)
@@ -96,7 +106,12 @@ def test_shared_memory_carries_any_text_and_is_read_live(texts, again):
     copied = copy.deepcopy(live)
     assert copied == tuple(texts) and isinstance(copied, tuple)
     write_to_shared_memory(space, len(texts) - 1, again, memory)
-    assert (list(live), len(live), live[-1], live[:1]) == ([*texts[:-1], again], len(texts), again, tuple(live)[:1])
+    assert (list(live), len(live), live[-1], live[:1]) == (
+        [*texts[:-1], again],
+        len(texts),
+        again,
+        tuple(live)[:1],
+    )
     assert copied == tuple(texts)
 
 
@@ -104,7 +119,9 @@ def test_a_text_that_does_not_fit_in_shared_memory_is_refused_and_harms_no_neigh
     space = TextSpace(4)
     memory = shared(space, 2)
     write_to_shared_memory(space, 1, "next", memory)
-    with pytest.raises(ValueError, match=r"an observation of 5 bytes does not fit in TextSpace\(max_bytes=4\)"):
+    with pytest.raises(
+        ValueError, match=r"an observation of 5 bytes does not fit in TextSpace\(max_bytes=4\)"
+    ):
         write_to_shared_memory(space, 0, "éée", memory)
     assert copy.deepcopy(read_from_shared_memory(space, memory, n=2)) == ("", "next")
 

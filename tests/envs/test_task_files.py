@@ -14,7 +14,10 @@ from turngym.envs.task_files import load_file
 from turngym.envs.tasks import ALL
 from turngym.tools.files import TooMuch
 
-ROWS = [{"question": "How warm is Oslo?", "answer": "-3"}, {"question": "How warm, is Rome?", "answer": "14"}]
+ROWS = [
+    {"question": "How warm is Oslo?", "answer": "-3"},
+    {"question": "How warm, is Rome?", "answer": "14"},
+]
 CSV = 'question,answer\nHow warm is Oslo?,-3\n"How warm, is Rome?",14\n'
 TEXTS = {
     "t.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS),
@@ -56,7 +59,11 @@ def test_parquet_gives_the_same_tasks(tmp_path):
 
 def test_parquet_of_verl_holds_chats(tmp_path):
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Oslo?"}]
-    row = {"data_source": "weather", "prompt": chat, "reward_model": {"ground_truth": "-3", "style": "rule"}}
+    row = {
+        "data_source": "weather",
+        "prompt": chat,
+        "reward_model": {"ground_truth": "-3", "style": "rule"},
+    }
     (task,) = [load_file(parquet_file(tmp_path / "t.parquet", [row]))[0]]
     assert (task.prompt, task.gold, task.category) == ("Oslo?", "-3", "weather")
     assert task.opening == ({"role": "system", "content": "Be brief."},)
@@ -78,30 +85,60 @@ def test_a_file_serves_every_split_and_all(tmp_path):
     path.write_text(CSV)
     for split in ("train", "valid", "test", ALL):
         assert len(load_tasks(path, SourceOptions(split=split))) == 2
-    with pytest.raises(ValueError, match=r"split is 'all' and holdout is 0\.5; a holdout parts train from valid"):
+    with pytest.raises(
+        ValueError, match=r"split is 'all' and holdout is 0\.5; a holdout parts train from valid"
+    ):
         SourceOptions(split=ALL, holdout=0.5)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("t.csv", "How warm is Oslo?,-3\n", r"t.csv begins with 'How warm is Oslo\?, -3'; its first line has to name"),
-        ("t.csv", "question;answer\na?;1\n", r"t.csv has the one column 'question;answer'; put commas between"),
-        ("t.csv", "question,answer\na,b?,1\n", r't.csv:2 has 3 cells for 2 columns; write "…" around a cell'),
+        (
+            "t.csv",
+            "How warm is Oslo?,-3\n",
+            r"t.csv begins with 'How warm is Oslo\?, -3'; its first line has to name",
+        ),
+        (
+            "t.csv",
+            "question;answer\na?;1\n",
+            r"t.csv has the one column 'question;answer'; put commas between",
+        ),
+        (
+            "t.csv",
+            "question,answer\na,b?,1\n",
+            r't.csv:2 has 3 cells for 2 columns; write "…" around a cell',
+        ),
         ("t.csv", "question,answer\na?\n", r"t.csv:2 has 1 cells for 2 columns"),
-        ("t.csv", "question,answer,answer\na?,1,2\n", r"t.csv has the columns question, answer, answer; give each"),
+        (
+            "t.csv",
+            "question,answer,answer\na?,1,2\n",
+            r"t.csv has the columns question, answer, answer; give each",
+        ),
         (
             "t.csv",
             "question,reply\na?,1\n",
             r"t.csv:2 has the fields question, reply; a row needs .*; name others with",
         ),
         ("t.csv", "question,answer\na?,\n", r"t.csv:2: field 'answer' is ''; it needs text"),
-        ("t.csv", "question,answer\na?,nan\n", r"t.csv:2: field 'answer' is 'nan': that is how a missing value"),
+        (
+            "t.csv",
+            "question,answer\na?,nan\n",
+            r"t.csv:2: field 'answer' is 'nan': that is how a missing value",
+        ),
         ("t.csv", 'question,answer\n"a?,1\n', r"t.csv:\d is not CSV: unexpected end of data"),
         ("t.csv", "", r"t.csv has no rows; it needs rows with `problem, answer`"),
         ("t.json", '[{"question": "a?", ]', r"t.json:1 is not JSON: .* at character 21"),
-        ("t.json", '{"train": [{"question": "a?"}]}', r't.json holds a dict; it needs a list, \[\{"question": …'),
-        ("t.json", '[{"question": "a?", "answer": NaN}]', r"t.json:1: field 'answer' is nan; it needs text"),
+        (
+            "t.json",
+            '{"train": [{"question": "a?"}]}',
+            r't.json holds a dict; it needs a list, \[\{"question": …',
+        ),
+        (
+            "t.json",
+            '[{"question": "a?", "answer": NaN}]',
+            r"t.json:1: field 'answer' is nan; it needs text",
+        ),
         ("t.json", '["a?"]', r"t.json:1 has a str; a row needs"),
         ("t.json", "[" * 100_000, r"t.json is not JSON that can be read: it is nested too deeply"),
         ("t.parquet", "PAR1", r"t.parquet is no Parquet file that can be read"),
@@ -118,13 +155,17 @@ def test_a_file_that_cannot_be_read_is_named_with_row_and_fix(name, text, words,
 def test_a_file_in_utf_16_is_told_how_to_be_saved(name, encoding, tmp_path):
     mark = "" if encoding == "utf-16" else "\ufeff"
     (tmp_path / name).write_text(mark + TEXTS[name], encoding)
-    with pytest.raises(ValueError, match=rf"{name} is in UTF-16; save it as UTF-8, as with: iconv -f UTF-16"):
+    with pytest.raises(
+        ValueError, match=rf"{name} is in UTF-16; save it as UTF-8, as with: iconv -f UTF-16"
+    ):
         load_file(tmp_path / name)
 
 
 def test_other_bytes_are_named_with_their_line(tmp_path):
     (tmp_path / "t.csv").write_bytes(b"question,answer\na?,\xe9\n")
-    with pytest.raises(ValueError, match=r"t.csv:2 is not text in UTF-8: .*; save the file as UTF-8"):
+    with pytest.raises(
+        ValueError, match=r"t.csv:2 is not text in UTF-8: .*; save the file as UTF-8"
+    ):
         load_file(tmp_path / "t.csv")
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(CSV.encode())[:-9])
     with pytest.raises(ValueError, match=r"t.csv.gz is not a complete \.gz file"):
@@ -153,7 +194,9 @@ def test_parquet_without_its_package_names_the_extra(tmp_path, monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ValueError, match=r"t.parquet needs the package pyarrow: pip install 'turngym\[parquet\]'"):
+    with pytest.raises(
+        ValueError, match=r"t.parquet needs the package pyarrow: pip install 'turngym\[parquet\]'"
+    ):
         load_file(path)
 
 
@@ -172,7 +215,9 @@ def folder(tmp_path, monkeypatch):
     place = tmp_path / "weather"
     (place / "data").mkdir(parents=True)
     parquet_file(place / "data" / "train-00000-of-00001.parquet", ROWS)
-    parquet_file(place / "data" / "test-00000-of-00001.parquet", [{"question": "Lima?", "answer": "19"}])
+    parquet_file(
+        place / "data" / "test-00000-of-00001.parquet", [{"question": "Lima?", "answer": "19"}]
+    )
     yield place
     datasets.enable_progress_bars()
 
@@ -188,21 +233,30 @@ def test_a_folder_in_the_layout_of_the_hub_is_read_by_its_splits(folder):
 def test_a_folder_without_the_split_says_which_it_has(folder):
     (folder / "data" / "test-00000-of-00001.parquet").unlink()
     with pytest.raises(
-        ValueError, match="weather has no split for 'test'; its rows serve train; name one with --split"
+        ValueError,
+        match="weather has no split for 'test'; its rows serve train; name one with --split",
     ):
         load_tasks(folder, SourceOptions(split="test"))
 
 
 def test_the_card_of_a_folder_chooses_among_its_own_files(folder):
-    card = {"configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "mine.jsonl"}]}]}
+    card = {
+        "configs": [
+            {"config_name": "default", "data_files": [{"split": "train", "path": "mine.jsonl"}]}
+        ]
+    }
     (folder / "mine.jsonl").write_text('{"question": "Bonn?", "answer": "8"}\n')
     (folder / "README.md").write_text(f"---\n{json.dumps(card)}\n---\n# Weather\n")
     assert pairs(load_tasks(folder, SourceOptions(split=ALL))) == [("Bonn?", "8")]
 
 
-@pytest.mark.parametrize("path", ["../secret.jsonl", "/etc/passwd", "https://example.org/x.jsonl", "~/x", "zip://a::b"])
+@pytest.mark.parametrize(
+    "path", ["../secret.jsonl", "/etc/passwd", "https://example.org/x.jsonl", "~/x", "zip://a::b"]
+)
 def test_the_card_of_a_folder_names_nothing_outside_of_it(folder, path):
-    card = {"configs": [{"config_name": "default", "data_files": [{"split": "train", "path": path}]}]}
+    card = {
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": path}]}]
+    }
     (folder / "README.md").write_text(f"---\n{json.dumps(card)}\n---\n")
     with pytest.raises(ValueError, match=r"README.md names the data file .*, which is outside of"):
         load_tasks(folder)
@@ -210,5 +264,7 @@ def test_the_card_of_a_folder_names_nothing_outside_of_it(folder, path):
 
 def test_a_folder_without_the_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"needs the package datasets: pip install 'turngym\[tasks\]'"):
+    with pytest.raises(
+        ValueError, match=r"needs the package datasets: pip install 'turngym\[tasks\]'"
+    ):
         load_tasks(tmp_path)

@@ -34,7 +34,11 @@ def test_rows_become_tasks():
 
 def test_pairs_tasks_and_iterators_are_taken():
     task = Task("t", "How warm is Oslo?", "-3")
-    assert [task.golds for task in listed([("a?", 1), ["b?", "2"], task])] == [("1",), ("2",), ("-3",)]
+    assert [task.golds for task in listed([("a?", 1), ["b?", "2"], task])] == [
+        ("1",),
+        ("2",),
+        ("-3",),
+    ]
     assert len(listed(row for row in ROWS)) == 3
     tasks = ListTasks([task])
     assert as_task_set(tasks) is tasks
@@ -66,12 +70,27 @@ def test_numbers_of_numpy_are_taken():
         ({"question": "a?"}, r"tasks\[1\] has the fields question; a row needs `question, answer`"),
         ({"question": "", "answer": "1"}, r"tasks\[1\]: field 'question' is ''; it needs text"),
         ({"question": "a?", "answer": None}, r"tasks\[1\]: field 'answer' is None; it needs text"),
-        ({"question": "a?", "answer": math.nan}, r"tasks\[1\]: field 'answer' is nan; it needs text"),
-        ({"question": "a?", "answer": "nan"}, r"tasks\[1\]: field 'answer' is 'nan': that is how a missing value"),
+        (
+            {"question": "a?", "answer": math.nan},
+            r"tasks\[1\]: field 'answer' is nan; it needs text",
+        ),
+        (
+            {"question": "a?", "answer": "nan"},
+            r"tasks\[1\]: field 'answer' is 'nan': that is how a missing value",
+        ),
         ({"question": "a?", "answer": True}, r"tasks\[1\]: field 'answer' is True; it needs text"),
-        ({"question": "a?", "answer": []}, r"tasks\[1\]: field 'answer' is \[\]; it needs a text, or a list of texts"),
-        ({"question": 5.5, "answer": {"a": 1}}, r"tasks\[1\]: field 'answer' is \{'a': 1\}; it needs text"),
-        ({"question": "a?", "answer": "1", "id": math.nan}, r"tasks\[1\]: 'id' is nan; it needs a text or a number"),
+        (
+            {"question": "a?", "answer": []},
+            r"tasks\[1\]: field 'answer' is \[\]; it needs a text, or a list of texts",
+        ),
+        (
+            {"question": 5.5, "answer": {"a": 1}},
+            r"tasks\[1\]: field 'answer' is \{'a': 1\}; it needs text",
+        ),
+        (
+            {"question": "a?", "answer": "1", "id": math.nan},
+            r"tasks\[1\]: 'id' is nan; it needs a text or a number",
+        ),
         ("a?", r"tasks\[1\] is 'a\?'; write \{\"question\": …, \"answer\": …\}, a pair"),
         (("a?", "1", "2"), r"tasks\[1\] is \('a\?', '1', '2'\); write"),
         (None, r"tasks\[1\] is None; write"),
@@ -89,8 +108,14 @@ def test_a_row_that_cannot_be_a_task_is_named_with_the_fix(row, words):
         (None, r"tasks is None; give a list of"),
         ({"question": ["a?"], "answer": ["1"]}, r"tasks is \{'question'.*; give a list of"),
         (7, r"tasks is 7; give a list of"),
-        ([ROWS[0], ROWS[0]], r"tasks\[0\] and tasks\[1\] ask the same question; leave one out, or give each an 'id'"),
-        ([{**row, "id": "x"} for row in ROWS], r"tasks\[0\] and tasks\[1\] have the id 'x'; give each its own"),
+        (
+            [ROWS[0], ROWS[0]],
+            r"tasks\[0\] and tasks\[1\] ask the same question; leave one out, or give each an 'id'",
+        ),
+        (
+            [{**row, "id": "x"} for row in ROWS],
+            r"tasks\[0\] and tasks\[1\] have the id 'x'; give each its own",
+        ),
         ("nowhere.jsonl", r"task file nowhere.jsonl does not exist"),
     ],
 )
@@ -101,12 +126,16 @@ def test_a_list_that_cannot_be_used_is_named_with_the_fix(tasks, words):
 
 def test_a_table_of_pandas_is_told_how_to_give_its_rows():
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(TypeError, match=r'tasks is a DataFrame; give its rows: tasks.to_dict\("records"\)'):
+    with pytest.raises(
+        TypeError, match=r'tasks is a DataFrame; give its rows: tasks.to_dict\("records"\)'
+    ):
         QuestionEnv(pandas.DataFrame(ROWS), equal)
     rows = pandas.DataFrame({"question": ["a?", "b?"], "answer": [1, 2]}).to_dict("records")
     assert [task.gold for task in listed(rows)] == ["1", "2"]
     gap = pandas.DataFrame({"question": ["a?", "b?"], "answer": ["1", None]}).to_dict("records")
-    with pytest.raises(ValueError, match=r"tasks\[1\]: field 'answer' is (nan|None); it needs text"):
+    with pytest.raises(
+        ValueError, match=r"tasks\[1\]: field 'answer' is (nan|None); it needs text"
+    ):
         listed(gap)
 
 
@@ -121,7 +150,11 @@ def test_a_file_is_taken_by_its_name(tmp_path):
 
 def verl(*messages, gold="-3", source="weather"):
     chat = [{"role": role, "content": content} for role, content in messages]
-    return {"prompt": chat, "reward_model": {"ground_truth": gold, "style": "rule"}, "data_source": source}
+    return {
+        "prompt": chat,
+        "reward_model": {"ground_truth": gold, "style": "rule"},
+        "data_source": source,
+    }
 
 
 TALK = (("system", "Be brief."), ("user", "Rome?"), ("assistant", "14"), ("user", "And Oslo?"))
@@ -140,7 +173,9 @@ def test_a_chat_opens_the_episode_with_its_messages():
 
 def test_the_opening_of_one_task_is_not_that_of_another():
     env = QuestionEnv([verl(*TALK), verl(("user", "Lima?"), gold="19")], equal)
-    assert len(env.messages("question")) == 4  # before an episode: the longest, which a template has to carry
+    assert (
+        len(env.messages("question")) == 4
+    )  # before an episode: the longest, which a template has to carry
     assert env.reset(options={"task": 1})[1]["messages"] == [{"role": "user", "content": "Lima?"}]
     assert len(env.reset(options={"task": 0})[1]["messages"]) == 4
 
@@ -153,11 +188,26 @@ def test_an_array_of_messages_is_a_chat():
 @pytest.mark.parametrize(
     ("messages", "words"),
     [
-        ((("system", "Be brief."),), "its last message is of the role 'system'; it needs a question of the user"),
-        ((("user", "a?"), ("assistant", "1")), "its last message is of the role 'assistant'; it needs a question"),
-        ((("user", "a?"), ("user", "b?")), "it has the roles user, user; system comes first, then user and assistant"),
-        ((("user", "a?"), ("tool", "1"), ("user", "b?")), "message 2 has the role 'tool'; use system, user and assist"),
-        ((("user", [{"type": "image"}]),), r"message 1 has the content \[\{'type': 'image'\}\]; only text is read"),
+        (
+            (("system", "Be brief."),),
+            "its last message is of the role 'system'; it needs a question of the user",
+        ),
+        (
+            (("user", "a?"), ("assistant", "1")),
+            "its last message is of the role 'assistant'; it needs a question",
+        ),
+        (
+            (("user", "a?"), ("user", "b?")),
+            "it has the roles user, user; system comes first, then user and assistant",
+        ),
+        (
+            (("user", "a?"), ("tool", "1"), ("user", "b?")),
+            "message 2 has the role 'tool'; use system, user and assist",
+        ),
+        (
+            (("user", [{"type": "image"}]),),
+            r"message 1 has the content \[\{'type': 'image'\}\]; only text is read",
+        ),
         ((("user", " "),), "it needs text"),
     ],
 )

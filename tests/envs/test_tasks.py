@@ -32,7 +32,9 @@ def test_successive_draws_are_independent():
         rng = KeyedRandom("pairs", i)
         pairs[rng.choice("abcd"), rng.integer(0, 3)] += 1
     assert len(pairs) == 16
-    assert sum((count - 400) ** 2 / 400 for count in pairs.values()) < 37.7  # 15 degrees, once in a thousand
+    assert (
+        sum((count - 400) ** 2 / 400 for count in pairs.values()) < 37.7
+    )  # 15 degrees, once in a thousand
 
 
 def test_nonzero_never_gives_zero():
@@ -84,16 +86,24 @@ def test_an_option_of_reset_chooses_a_task_and_leaves_the_generator_where_a_draw
 
 @pytest.mark.parametrize("index", [-1, 5, 2.0, "2", None, True, np.int64(2)])
 def test_an_option_of_reset_that_is_no_task_is_refused(index):
-    tasks, rng = ListTasks([Task(str(i), "?", "1") for i in range(5)], "toys"), np.random.default_rng(0)
+    tasks, rng = (
+        ListTasks([Task(str(i), "?", "1") for i in range(5)], "toys"),
+        np.random.default_rng(0),
+    )
     with pytest.raises(ValueError) as caught:
         choose_index(rng, {"task": index}, tasks)
-    assert str(caught.value) == f"options['task'] is {index!r}; choose an int from 0 to 4, a task of toys"
+    assert (
+        str(caught.value)
+        == f"options['task'] is {index!r}; choose an int from 0 to 4, a task of toys"
+    )
     with pytest.raises(ValueError, match="reset has no option 'tsak'; its one option is 'task'"):
         choose_index(rng, {"tsak": 3}, tasks)
 
 
 def test_choices_are_one_or_several_and_the_wrong_ones_are_named():
-    assert check_choices("size", 2, (1, 2)) == (2,) and check_choices("size", [2, 1, 2], (1, 2)) == (1, 2)
+    assert check_choices("size", 2, (1, 2)) == (2,) and check_choices(
+        "size", [2, 1, 2], (1, 2)
+    ) == (1, 2)
     for wrong in (3, (1, 3), (), "2", 1.5):
         with pytest.raises(ValueError) as caught:
             check_choices("size", wrong, (1, 2))

@@ -55,14 +55,17 @@ def came_to(tree):
     return [(leaf.stop, leaf.score, len(tree.replies(leaf))) for leaf in tree.leaves]
 
 
-@pytest.mark.parametrize(("name", "options"), ENVS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "options"), ENVS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_the_expert_behind_thoughts_earns_what_it_earns(name, options):
     env = make(name, **options)
     for task in range(2):
         bare = came_to(play(env, Thinker("@"), task))
         assert bare[0][1] == 1.0
         assert {
-            spelling: came_to(play(env, Thinker(text), task)) for spelling, text in SPELLINGS.items()
+            spelling: came_to(play(env, Thinker(text), task))
+            for spelling, text in SPELLINGS.items()
         } == dict.fromkeys(SPELLINGS, bare)
     env.close()
 
@@ -81,12 +84,20 @@ def test_the_expert_behind_thoughts_earns_the_same_behind_a_url(spelling):
         return {"content": spelling.replace("@", golds[said[0]][len(said) - 1])}
 
     with ChatServer(model).run() as url:
-        report = run(prepare(name, options, endpoint=EndpointOptions(model="m", base_url=url), episodes=2))
+        report = run(
+            prepare(name, options, endpoint=EndpointOptions(model="m", base_url=url), episodes=2)
+        )
     assert report.success.value == 1.0 and report.stops == {"goal": 2}
 
 
 @pytest.mark.parametrize(
-    "text", ["<think>I could <action>inventory</action>", "<think>inventory", "inventory</think>", "[THINK]inventory"]
+    "text",
+    [
+        "<think>I could <action>inventory</action>",
+        "<think>inventory",
+        "inventory</think>",
+        "[THINK]inventory",
+    ],
 )
 def test_an_action_that_is_only_thought_is_not_taken(text):
     name, options = HOUSEHOLD
@@ -130,7 +141,9 @@ def test_a_journal_keeps_thoughts_and_replays(tmp_path):
     name, options = HOUSEHOLD
     env = make(name, **options)
     tree = play(env, Thinker(SPELLINGS["a thought"]), 0)
-    assert all(tree.turns[node].text.startswith("<think>\nNot ") for node in tree.replies(tree.leaves[0]))
+    assert all(
+        tree.turns[node].text.startswith("<think>\nNot ") for node in tree.replies(tree.leaves[0])
+    )
     write_trees(tmp_path / "trees.jsonl", [tree], origin_of(env))
     assert [result.divergence for result in replay_journal(tmp_path / "trees.jsonl")] == [None]
 
@@ -150,12 +163,21 @@ def code_of(name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_end_of_a_thought_in_a_call_hides_no_call(name):
     env = make(PYTHON, format=name)
-    for before in ("", "Let me see.\n", "<think>plan</think>\n", "plan\n</think>\n", "[THINK]plan[/THINK]\n"):
+    for before in (
+        "",
+        "Let me see.\n",
+        "<think>plan</think>\n",
+        "plan\n</think>\n",
+        "[THINK]plan[/THINK]\n",
+    ):
         text = before + code_of(name)
         assert env.format.complete(text) and not env.format.complete(text[:-1])
         env.reset(options={"task": 0})
         observation, _, terminated, _, info = env.step(text)
-        assert (info["tool_status"], terminated) == ("ok", False) and "</think> 42" in observation.replace("<\\/", "</")
+        assert (info["tool_status"], terminated) == (
+            "ok",
+            False,
+        ) and "</think> 42" in observation.replace("<\\/", "</")
     env.close()
 
 

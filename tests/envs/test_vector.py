@@ -17,15 +17,29 @@ class Count(TextEnv):
         stop = None if self.left else StopReason.GOAL
         if self.left % 2:
             return Reply(text, stop=stop)
-        info = {"heard": text, "share": 0.5, "early": True, "by": {"name": self.length}, "row": np.ones(2)}
+        info = {
+            "heard": text,
+            "share": 0.5,
+            "early": True,
+            "by": {"name": self.length},
+            "row": np.ones(2),
+        }
         return Reply(f"näher: {self.left}", Rewards({"step": 1.0}), stop, info=info)
 
 
 def same(left, right):
     if isinstance(left, dict):
-        return isinstance(right, dict) and list(left) == list(right) and all(same(left[k], right[k]) for k in left)
+        return (
+            isinstance(right, dict)
+            and list(left) == list(right)
+            and all(same(left[k], right[k]) for k in left)
+        )
     if isinstance(left, np.ndarray):
-        return left.dtype == right.dtype and left.shape == right.shape and str(left.tolist()) == str(right.tolist())
+        return (
+            left.dtype == right.dtype
+            and left.shape == right.shape
+            and str(left.tolist()) == str(right.tolist())
+        )
     if isinstance(left, tuple) and len(left) == 2:
         return same(left[0], right[0]) and same(left[1], right[1])
     return type(left) is type(right) and left == right
@@ -44,7 +58,9 @@ def test_a_vector_gives_what_gymnasiums_does():
             some = {"reset_mask": np.array([True, False, False, True, False])}
             assert same(ours.reset(options=dict(some)), theirs.reset(options=dict(some)))
     assert sum(done.sum() for _, _, done, _, _ in seen) > 9
-    assert same(seen[0][4]["messages"][0], [{"role": "user", "content": seen[0][0][0]}])  # later steps left it alone
+    assert same(
+        seen[0][4]["messages"][0], [{"role": "user", "content": seen[0][0][0]}]
+    )  # later steps left it alone
 
 
 def test_a_vector_needs_an_action_for_each():

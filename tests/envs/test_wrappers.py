@@ -27,10 +27,14 @@ WORKING = {
     "RecordEpisodeStatistics": wrappers.RecordEpisodeStatistics,
     "RepeatAction": lambda env: wrappers.RepeatAction(env, 1),
     "StickyAction": lambda env: wrappers.StickyAction(env, 0.0),
-    "TimeAwareObservation": lambda env: wrappers.TimeAwareObservation(wrappers.TimeLimit(env, 5), flatten=False),
+    "TimeAwareObservation": lambda env: wrappers.TimeAwareObservation(
+        wrappers.TimeLimit(env, 5), flatten=False
+    ),
     "TimeLimit": lambda env: wrappers.TimeLimit(env, 5),
     "TransformAction": lambda env: wrappers.TransformAction(env, str.strip, env.action_space),
-    "TransformObservation": lambda env: wrappers.TransformObservation(env, str.upper, env.observation_space),
+    "TransformObservation": lambda env: wrappers.TransformObservation(
+        env, str.upper, env.observation_space
+    ),
     "TransformReward": lambda env: wrappers.TransformReward(env, lambda reward: 2 * reward),
 }
 REFUSED = {  # what needs numbers, or a picture
@@ -53,7 +57,15 @@ REFUSED = {  # what needs numbers, or a picture
     "ResizeObservation": lambda env: wrappers.ResizeObservation(env, (1, 1)),
 }
 ELSEWHERE = {  # of Atari, pictures, and packages that we do not have
-    *("ArrayConversion", "AtariPreprocessing", "JaxToNumpy", "JaxToTorch", "NumpyToTorch", "ObstructView", "vector"),
+    *(
+        "ArrayConversion",
+        "AtariPreprocessing",
+        "JaxToNumpy",
+        "JaxToTorch",
+        "NumpyToTorch",
+        "ObstructView",
+        "vector",
+    ),
 }
 
 
@@ -69,7 +81,9 @@ def test_a_wrapper_shows_what_is_in_its_space_and_can_be_forked_and_copied(name)
     observation, *_ = env.step(CALL % "x = 41")
     assert observation in env.observation_space
     twins = [turngym.fork(env), copy.deepcopy(env), env]
-    seen = [[twin.step(action)[:4] for action in (CALL % "x += 1; print(x)", ANSWER)] for twin in twins]
+    seen = [
+        [twin.step(action)[:4] for action in (CALL % "x += 1; print(x)", ANSWER)] for twin in twins
+    ]
     assert seen[0] == seen[1] == seen[2] and "42" in str(seen[0])
     for twin in twins:
         twin.close()
@@ -111,9 +125,14 @@ def test_the_text_for_no_observation_is_empty():
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_wrapped_environments_make_a_vector(mode):
-    wrapped = [lambda env: wrappers.FrameStackObservation(env, 2), lambda env: wrappers.DelayObservation(env, 1)]
+    wrapped = [
+        lambda env: wrappers.FrameStackObservation(env, 2),
+        lambda env: wrappers.DelayObservation(env, 1),
+    ]
     for wrap in wrapped:
-        envs = gymnasium.make_vec("turngym/MathPython-v0", num_envs=2, vectorization_mode=mode, wrappers=[wrap])
+        envs = gymnasium.make_vec(
+            "turngym/MathPython-v0", num_envs=2, vectorization_mode=mode, wrappers=[wrap]
+        )
         observations, _ = envs.reset(seed=1)
         assert observations in envs.observation_space
         observations, *_ = envs.step((CALL % "print(6)",) * 2)
@@ -126,14 +145,21 @@ VECTORS = {
     "DictInfoToList": vector.DictInfoToList,
     "NormalizeReward": vector.NormalizeReward,
     "RecordEpisodeStatistics": vector.RecordEpisodeStatistics,
-    "TransformAction": lambda envs: vector.TransformAction(envs, tuple, envs.action_space, envs.single_action_space),
-    "TransformObservation": lambda envs: vector.TransformObservation(envs, lambda texts: tuple(map(str.upper, texts))),
+    "TransformAction": lambda envs: vector.TransformAction(
+        envs, tuple, envs.action_space, envs.single_action_space
+    ),
+    "TransformObservation": lambda envs: vector.TransformObservation(
+        envs, lambda texts: tuple(map(str.upper, texts))
+    ),
     "TransformReward": lambda envs: vector.TransformReward(envs, lambda rewards: 2 * rewards),
     "VectorizeTransformAction": lambda envs: vector.VectorizeTransformAction(
         envs, wrappers.TransformAction, func=str.strip, action_space=envs.single_action_space
     ),
     "VectorizeTransformObservation": lambda envs: vector.VectorizeTransformObservation(
-        envs, wrappers.TransformObservation, func=str.upper, observation_space=envs.single_observation_space
+        envs,
+        wrappers.TransformObservation,
+        func=str.upper,
+        observation_space=envs.single_observation_space,
     ),
     "VectorizeTransformReward": lambda envs: vector.VectorizeTransformReward(
         envs, wrappers.TransformReward, func=lambda reward: 2 * reward
@@ -155,13 +181,17 @@ def test_a_wrapper_of_vectors_shows_what_is_in_its_space(name):
 def test_a_problem_of_any_length_is_in_the_observation_space(tmp_path):
     path = tmp_path / "long.jsonl"
     problems = ["x" * 400_000, "é" * 50_000, "short"]
-    path.write_text("".join(json.dumps({"problem": text, "answer": "4"}) + "\n" for text in problems))
+    path.write_text(
+        "".join(json.dumps({"problem": text, "answer": "4"}) + "\n" for text in problems)
+    )
     env = gymnasium.make("turngym/Math-v0", tasks=str(path))
     assert env.observation_space == TextSpace(400_000) and env.action_space == TextSpace()
     for index, problem in enumerate(problems):
         observation, _ = env.reset(options={"task": index})
         assert observation == problem and observation in env.observation_space
-    envs = gymnasium.make_vec("turngym/Math-v0", num_envs=2, vectorization_mode="async", tasks=str(path))
+    envs = gymnasium.make_vec(
+        "turngym/Math-v0", num_envs=2, vectorization_mode="async", tasks=str(path)
+    )
     observations, _ = envs.reset(seed=1)
     assert observations in envs.observation_space and set(observations) <= set(problems)
     envs.close()

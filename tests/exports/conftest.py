@@ -2,5 +2,8 @@
 
 import importlib.util
 
-if any(importlib.util.find_spec(name) is None for name in ("inspect_ai", "jsonschema", "pyarrow", "statsmodels")):
+if any(
+    importlib.util.find_spec(name) is None
+    for name in ("inspect_ai", "jsonschema", "pyarrow", "statsmodels")
+):
     collect_ignore_glob = ["test_*.py"]

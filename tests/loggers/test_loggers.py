@@ -12,7 +12,18 @@ import pytest
 from turngym import __main__ as cli
 from turngym.training.sinks import PROJECT
 
-SMALL = ["--eval-every", "1", "--eval-tasks", "2", "--prompts", "2", "--group", "2", "--max-tokens", "12"]
+SMALL = [
+    "--eval-every",
+    "1",
+    "--eval-tasks",
+    "2",
+    "--prompts",
+    "2",
+    "--group",
+    "2",
+    "--max-tokens",
+    "12",
+]
 SMALL += ["--threads", "1", "--seed", "3"]
 BLOCK, HEAD = 1 << 15, 7  # of a file of wandb's, which is a log of LevelDB behind a head of its own
 pytestmark = pytest.mark.filterwarnings("default")  # what these packages warn of is theirs
@@ -82,7 +93,9 @@ def test_tensorboard_has_every_number_once(place, run):
     found = EventAccumulator(str(place / run / "loggers" / "tensorboard"))
     found.Reload()
     for name in ("entropy", "entropy_turn/0", "valid/success"):
-        wanted = {line["step"]: line[name] for line in lines(place / run) if line.get(name) is not None}
+        wanted = {
+            line["step"]: line[name] for line in lines(place / run) if line.get(name) is not None
+        }
         assert {one.step: one.value for one in found.Scalars(name)} == pytest.approx(wanted)
         assert len(found.Scalars(name)) == len(wanted) > 1
 
@@ -98,7 +111,10 @@ def test_wandb_keeps_every_step_once_under_one_name(place, run):
             record.ParseFromString(data)
             names |= {record.run.run_id} - {""}
             if items := record.history.item:
-                keys = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+                keys = {
+                    item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                    for item in items
+                }
                 steps.append((keys["_step"], keys.get("entropy")))
     assert steps == [(line["step"], line.get("entropy")) for line in lines(place / run)]
     assert len(names) == 1
@@ -112,7 +128,9 @@ def test_trackio_has_every_step_once_and_traces_of_episodes(place, run):
         "print(json.dumps([S.get_logs(p, n) for n in names], default=str)); "
         "print(json.dumps([S.get_traces(p, n) for n in names], default=str))"
     )
-    done = subprocess.run([sys.executable, "-c", ask, PROJECT, run], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ask, PROJECT, run], capture_output=True, text=True, check=True
+    )
     logs, traces = map(json.loads, done.stdout.splitlines()[-2:])
     assert len(logs) == 1
     found = [(row["step"], row.get("entropy")) for row in logs[0]]
@@ -127,9 +145,15 @@ def test_mlflow_has_every_number_once_and_the_settings(place, run):
 
     client = MlflowClient()
     experiment = client.get_experiment_by_name(PROJECT)
-    (found,) = [one for one in client.search_runs([experiment.experiment_id]) if one.info.run_name.endswith(run)]
+    (found,) = [
+        one
+        for one in client.search_runs([experiment.experiment_id])
+        if one.info.run_name.endswith(run)
+    ]
     for name in ("entropy", "entropy_turn/0", "valid/success"):
-        wanted = [(line["step"], line[name]) for line in lines(place / run) if line.get(name) is not None]
+        wanted = [
+            (line["step"], line[name]) for line in lines(place / run) if line.get(name) is not None
+        ]
         history = client.get_metric_history(found.info.run_id, name)
         assert sorted((one.step, one.value) for one in history) == wanted
     assert found.data.params["method"] == "grpo" and found.info.status == "FINISHED"

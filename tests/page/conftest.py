@@ -42,7 +42,10 @@ def show(browser) -> Iterator[Callable]:
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))
         url = where.as_uri() if isinstance(where, Path) else where
-        tab.on("request", lambda request: None if request.url.startswith(url) else asked.append(request.url))
+        tab.on(
+            "request",
+            lambda request: None if request.url.startswith(url) else asked.append(request.url),
+        )
         tab.goto(url)
         tab.wait_for_selector("#episodes .row, #episodes .none")
         return tab

@@ -14,7 +14,9 @@ LONG_TASKS = """() => { window.long = []; new PerformanceObserver((list) =>
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    folder = write_run(tmp_path_factory.mktemp("page") / "run", steps=12, speak=lambda *where: HOSTILE)
+    folder = write_run(
+        tmp_path_factory.mktemp("page") / "run", steps=12, speak=lambda *where: HOSTILE
+    )
     write_page([folder], folder / "report.html")
     return folder / "report.html"
 
@@ -49,16 +51,25 @@ def test_a_transcript_shows_tokens_and_hostile_text_as_text(page, show):
     tab.wait_for_selector("#transcript .tok", state="attached")
     tab.click("text=Unfold calls and answers")
     text = tab.locator("#transcript").text_content()  # also of what is out of sight
-    assert "<script>document.title = 'taken'</script><img src=x" in text and "⟨0000⟩⟨001B⟩[31m ⟨202E⟩ txet" in text
-    assert tab.title() != "taken" and tab.locator("#transcript img, #transcript script").count() == 0
+    assert (
+        "<script>document.title = 'taken'</script><img src=x" in text
+        and "⟨0000⟩⟨001B⟩[31m ⟨202E⟩ txet" in text
+    )
+    assert (
+        tab.title() != "taken" and tab.locator("#transcript img, #transcript script").count() == 0
+    )
     shaded = "() => [...document.querySelectorAll('#transcript .tok')].filter((one) => one.style.background).length"
     counts = {}
     for name in ("entropy", "advantage", "learner − sampler", "plain"):
         tab.click(f"#transcript .chip >> text={name}")
         counts[name] = tab.evaluate(shaded)
-    assert counts["entropy"] > 15 and counts["advantage"] == 24 and counts["learner − sampler"] == 24
+    assert (
+        counts["entropy"] > 15 and counts["advantage"] == 24 and counts["learner − sampler"] == 24
+    )
     assert counts["plain"] == 0
-    assert "é<|im_end|>" in tab.locator("#transcript pre").last.text_content()  # a letter of two tokens
+    assert (
+        "é<|im_end|>" in tab.locator("#transcript pre").last.text_content()
+    )  # a letter of two tokens
 
 
 def test_keys_do_what_the_pointer_does(page, show):
@@ -68,7 +79,10 @@ def test_keys_do_what_the_pointer_does(page, show):
     assert "turn 0, step 1" in tab.locator("#tip").inner_text()
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press("ArrowDown")
-    assert "turn 1, step 2" in tab.locator("#tip").inner_text() and "0.375" in tab.locator("#tip").inner_text()
+    assert (
+        "turn 1, step 2" in tab.locator("#tip").inner_text()
+        and "0.375" in tab.locator("#tip").inner_text()
+    )
     tab.keyboard.press("Enter")
     assert tab.locator("#episodes output").inner_text() == "8 of 96 episodes"
     tab.focus("#episodes .list")
@@ -102,10 +116,14 @@ def test_numbers_that_are_shown_are_those_of_the_files(page, show):
     for step in (12, 11, 10):
         tab.keyboard.press("End" if step == 12 else "ArrowLeft")
         shown = tab.locator("#tip").inner_text()
-        assert f"step {step}" in shown and f"{float(format(lines[step]['reward'], '.3g')):g}" in shown
+        assert (
+            f"step {step}" in shown and f"{float(format(lines[step]['reward'], '.3g')):g}" in shown
+        )
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (320, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (320, "dark")]
+)
 def test_nothing_is_wider_than_the_window(page, show, width, scheme):
     tab = show(page, viewport={"width": width, "height": 800}, color_scheme=scheme)
     tab.locator("#episodes .row").first.click()
@@ -126,7 +144,10 @@ def test_every_control_has_a_name(page, show):
 def test_ten_thousand_turns_open_at_once_and_scroll_without_long_tasks(large, show):
     tab = show(large)
     opened = tab.evaluate("performance.now()")  # milliseconds since the page was asked for
-    assert tab.locator("#episodes output").inner_text().startswith("2,000 of 2,000 episodes") and opened < 2000
+    assert (
+        tab.locator("#episodes output").inner_text().startswith("2,000 of 2,000 episodes")
+        and opened < 2000
+    )
     tab.wait_for_timeout(500)
     tab.evaluate(LONG_TASKS)
     scroll(tab, "#episodes .list")
@@ -160,6 +181,8 @@ def test_a_live_page_follows_the_run(tmp_path, show):
         tab.click("text=Failed >> nth=0")
         metrics.write_text("".join(lines))
         tab.wait_for_selector("#overview dd:has-text('4 of')", timeout=30_000)
-        assert tab.locator("#episodes output").inner_text() == "8 of 32 episodes"  # the filter stays
+        assert (
+            tab.locator("#episodes output").inner_text() == "8 of 32 episodes"
+        )  # the filter stays
         tab.locator("#episodes .row").last.click()
         tab.wait_for_selector("#transcript .tok", state="attached")

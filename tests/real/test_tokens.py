@@ -21,7 +21,9 @@ async def embedded(policy: Policy, given: list[Prompt]) -> list[list[int]]:
         return await drawn(engine, given, TOKENS)
 
 
-@pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings=True")  # the update is of the head alone
+@pytest.mark.filterwarnings(
+    "ignore:Model has .tie_word_embeddings=True"
+)  # the update is of the head alone
 @pytest.mark.parametrize("adapted", [False, True], ids=["stock", "adapted"])
 def test_greedy_tokens_are_those_of_generate(policy: Policy, adapted: bool, tmp_path: Path) -> None:
     given = prompts(policy, QUESTIONS)

@@ -32,11 +32,15 @@ Change = Callable[[Adapters], Tensors]
 
 
 def _keep(keep: Callable[[str], bool]) -> Change:
-    return lambda all_: {name: t if keep(name) else torch.zeros_like(t) for name, t in all_.new.items()}
+    return lambda all_: {
+        name: t if keep(name) else torch.zeros_like(t) for name, t in all_.new.items()
+    }
 
 
 def _each(change: Callable[[str, Tensor], Tensor]) -> Change:
-    return lambda all_: {name: change(name, tensor).contiguous() for name, tensor in all_.new.items()}
+    return lambda all_: {
+        name: change(name, tensor).contiguous() for name, tensor in all_.new.items()
+    }
 
 
 def _of_b(change: Callable[[Tensor], Tensor]) -> Change:
@@ -53,7 +57,9 @@ def _swap(one: str, other: str) -> Change:
     def swapped(name: str) -> str:
         return name.replace(one, "?").replace(other, one).replace("?", other)
 
-    return lambda all_: {name: all_.new.get(swapped(name), tensor) for name, tensor in all_.new.items()}
+    return lambda all_: {
+        name: all_.new.get(swapped(name), tensor) for name, tensor in all_.new.items()
+    }
 
 
 def _int8(tensor: Tensor) -> Tensor:
@@ -76,7 +82,10 @@ def _one(all_: Adapters) -> Tensors:
 
 def _torn(all_: Adapters) -> Tensors:
     names = sorted(all_.new)
-    return {name: all_.old[name] if i < len(names) // 2 else all_.new[name] for i, name in enumerate(names)}
+    return {
+        name: all_.old[name] if i < len(names) // 2 else all_.new[name]
+        for i, name in enumerate(names)
+    }
 
 
 CHANGES: Mapping[str, Change] = {

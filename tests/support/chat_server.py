@@ -13,7 +13,17 @@ from hashlib import sha256
 from typing import Any
 
 from turngym.envs.question import QuestionEnv
-from turngym.tests.support.faults import RESET, Answer, FaultServer, Kept, Request, drip, forever, head, whole
+from turngym.tests.support.faults import (
+    RESET,
+    Answer,
+    FaultServer,
+    Kept,
+    Request,
+    drip,
+    forever,
+    head,
+    whole,
+)
 from turngym.tools import get_format
 from turngym.tools.formats import ToolCall
 
@@ -44,13 +54,20 @@ class Scripted:
 
     def __call__(self, asked: Json) -> Json:
         """Return the message that follows."""
-        prompt = next(message["content"] for message in asked["messages"] if message["role"] == "user")
+        prompt = next(
+            message["content"] for message in asked["messages"] if message["role"] == "user"
+        )
         code, gold = self.known[prompt]
         thoughts = {"reasoning_content": f"Hm, {prompt}"} if self.reasoning else {}
         if asked["messages"][-1]["role"] == "tool":
-            return thoughts | {"content": f"So it is \\boxed{{{asked['messages'][-1]['content']}}}."}
+            return thoughts | {
+                "content": f"So it is \\boxed{{{asked['messages'][-1]['content']}}}."
+            }
         if code and asked.get("tools") and dice(prompt) >= 25:
-            return thoughts | {"content": None, "tool_calls": [call("python", json.dumps({"code": code}))]}
+            return thoughts | {
+                "content": None,
+                "tool_calls": [call("python", json.dumps({"code": code}))],
+            }
         if code and asked["messages"][0]["role"] == "system" and len(asked["messages"]) == 2:
             text = get_format("tags").render(ToolCall("python", {"code": code}))
             return thoughts | {"content": f"Let me see.\n{text}"}
@@ -59,7 +76,11 @@ class Scripted:
 
 def call(name: str, arguments: Any, number: int = 0) -> Json:
     """Return a structured call."""
-    return {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {
+        "id": f"call-{number}",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 def completion(message: Json, model: str = "scripted-1", finish: str = "") -> Json:
@@ -67,7 +88,13 @@ def completion(message: Json, model: str = "scripted-1", finish: str = "") -> Js
     finish = finish or ("tool_calls" if message.get("tool_calls") else "stop")
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     usage = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
-    return {"id": "chatcmpl-1", "object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": model,
+        "choices": [choice],
+        "usage": usage,
+    }
 
 
 @dataclass
@@ -98,7 +125,9 @@ class ChatServer:
         return right(found if "choices" in found else completion(found))
 
 
-def kept(body: bytes, status: str = "200 OK", *fields: str, kind: str = "application/json") -> Answer:
+def kept(
+    body: bytes, status: str = "200 OK", *fields: str, kind: str = "application/json"
+) -> Answer:
     """Return an answer behind which the connection stays open."""
     return Kept(whole(body, status, *fields, kind=kind))
 
@@ -109,7 +138,9 @@ def right(data: Json) -> Answer:
 
 
 def _error(status: str, message: str, *fields: str) -> Callable[..., Answer]:
-    return lambda asked, model: kept(json.dumps({"error": {"message": message}}).encode(), status, *fields)
+    return lambda asked, model: kept(
+        json.dumps({"error": {"message": message}}).encode(), status, *fields
+    )
 
 
 def _half(asked: Json, model: Callable[[Json], Json]) -> Answer:
@@ -139,12 +170,16 @@ FAULTS: dict[str, Callable[..., Answer]] = PASSING | {
     "401": _error("401 Unauthorized", f"Incorrect API key provided: {KEY}."),
     "400": _error("400 Bad Request", "temperature is not supported"),
     "no tools": _error("400 Bad Request", '"auto" tool choice requires --enable-auto-tool-choice'),
-    "too long": _error("400 Bad Request", "This model's maximum context length is 4096 tokens, you asked for 5000"),
+    "too long": _error(
+        "400 Bad Request", "This model's maximum context length is 4096 tokens, you asked for 5000"
+    ),
     "quota": _error("429 Too Many Requests", "You exceeded your quota, insufficient_quota"),
     "wait": _error("429 Too Many Requests", "come back", "Retry-After: 100000"),
     "other model": lambda asked, model: right(completion(model(asked), "scripted-2")),
     "withheld": lambda asked, model: right(completion({"content": ""}, finish="content_filter")),
-    "length": lambda asked, model: right(completion({"content": "Let me think about"}, finish="length")),
+    "length": lambda asked, model: right(
+        completion({"content": "Let me think about"}, finish="length")
+    ),
     "no usage": lambda asked, model: right({**completion(model(asked)), "usage": None}),
     "leak": lambda asked, model: right(completion({"content": f"{KEY} \\boxed{{1}}"})),
 }

@@ -42,14 +42,21 @@ says = "A bonus raises entropy"
 paper = "none"
 rows = [{ of = "mean", arm = "bonus", than = "plain" }]
 """
-UNKEPT = ("seconds", "seconds_rollout", "minutes", "revision")  # times, and what the checkout is like meanwhile
+UNKEPT = (
+    "seconds",
+    "seconds_rollout",
+    "minutes",
+    "revision",
+)  # times, and what the checkout is like meanwhile
 STEPS = 4  # of each run
 
 
 def begin_comparison(folder: Path) -> subprocess.Popen[bytes]:
     """Start a comparison of two methods and two seeds, two runs at a time, that writes into `folder`."""
     recipe = _written(folder.parent / "small.toml", SMALL)
-    return _begin(f"compare grpo entropy-bonus --on {recipe.name} --seeds 2 --final 8 --workers 2", folder)
+    return _begin(
+        f"compare grpo entropy-bonus --on {recipe.name} --seeds 2 --final 8 --workers 2", folder
+    )
 
 
 def begin_diagnosis(folder: Path) -> subprocess.Popen[bytes]:

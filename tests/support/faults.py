@@ -26,7 +26,9 @@ BLOCK = 2**20  # bytes of a bomb that follow from nothing before them
 BLOCKS = 64  # that are sent at once
 PAUSE = 0.02  # seconds between two bytes that drip
 RESET = None
-Answer = Iterable[bytes | float | None]  # bytes are sent, a number is a pause in seconds, RESET breaks the connection
+Answer = Iterable[
+    bytes | float | None
+]  # bytes are sent, a number is a pause in seconds, RESET breaks the connection
 _MAGIC = {"gzip": b"\x1f\x8b\x08\0\0\0\0\0\0\xff", "deflate": b"\x78\xda"}
 
 
@@ -64,14 +66,18 @@ def head(status: str = "200 OK", *fields: str) -> bytes:
     return "\r\n".join([f"HTTP/1.1 {status}", *fields, "\r\n"]).encode()
 
 
-def whole(body: bytes, status: str = "200 OK", *fields: str, kind: str = "application/json") -> list[bytes]:
+def whole(
+    body: bytes, status: str = "200 OK", *fields: str, kind: str = "application/json"
+) -> list[bytes]:
     """Return a complete answer."""
     return [head(status, f"Content-Type: {kind}", f"Content-Length: {len(body)}", *fields) + body]
 
 
 def found(request: Request, document: Mapping[str, Any]) -> bytes:
     """Return what a Search-R1 server says that finds one document for each query."""
-    return json.dumps({"result": [[{"document": dict(document), "score": 1.0}] for _ in request.queries]}).encode()
+    return json.dumps(
+        {"result": [[{"document": dict(document), "score": 1.0}] for _ in request.queries]}
+    ).encode()
 
 
 def forever(before: bytes, again: bytes) -> Answer:
@@ -81,7 +87,9 @@ def forever(before: bytes, again: bytes) -> Answer:
 
 def drip(before: bytes, again: bytes) -> Answer:
     """Return an answer without an end: a byte at a time, with a pause behind each."""
-    return itertools.chain([before], (part for byte in itertools.cycle(again) for part in (bytes([byte]), PAUSE)))
+    return itertools.chain(
+        [before], (part for byte in itertools.cycle(again) for part in (bytes([byte]), PAUSE))
+    )
 
 
 def bomb(form: str, size: int, *fields: str) -> Iterator[bytes]:
@@ -119,7 +127,9 @@ FAULTS: dict[str, Callable[[str], Answer]] = {
     "gzip-10gb": lambda _: bomb("gzip", 10 * 2**30, "Content-Type: text/html"),
     "gzip-cut": lambda _: _whole(_GZIP[:-20], "text/html", "Content-Encoding: gzip"),
     "gzip-damaged": lambda _: _whole(b"\x1f\x8b" + PAGE, "text/html", "Content-Encoding: gzip"),
-    "gzip-twice": lambda _: _whole(gzip.compress(_GZIP, mtime=0), "text/html", "Content-Encoding: gzip, gzip"),
+    "gzip-twice": lambda _: _whole(
+        gzip.compress(_GZIP, mtime=0), "text/html", "Content-Encoding: gzip, gzip"
+    ),
     "brotli": lambda _: _whole(PAGE, "text/html", "Content-Encoding: br"),
     "endless-headers": lambda _: forever(b"HTTP/1.1 200 OK\r\n", b"X-More: more\r\n" * 100),
     "endless-header": lambda _: forever(b"HTTP/1.1 200 OK\r\nX-More: ", b"x" * 1000),
@@ -136,8 +146,12 @@ FAULTS: dict[str, Callable[[str], Answer]] = {
     "tiny-chunks": lambda _: forever(_CHUNKED, b"1\r\nx\r\n" * 1000),
     "endless-extension": lambda _: forever(_CHUNKED + b"1;", b"x" * 1000),
     "endless-trailers": lambda _: forever(_CHUNKED + b"0\r\n", b"X-More: more\r\n" * 100),
-    "large-length": lambda _: forever(_head("200 OK", "text/html", f"Content-Length: {10**13}"), b"x" * 10_000),
-    "two-lengths": lambda _: [_head("200 OK", "text/html", "Content-Length: 3", "Content-Length: 4") + b"abcd"],
+    "large-length": lambda _: forever(
+        _head("200 OK", "text/html", f"Content-Length: {10**13}"), b"x" * 10_000
+    ),
+    "two-lengths": lambda _: [
+        _head("200 OK", "text/html", "Content-Length: 3", "Content-Length: 4") + b"abcd"
+    ],
     "half": lambda _: [_head("200 OK", "text/html", "Content-Length: 1000") + PAGE],
     "half-chunk": lambda _: [_CHUNKED + b"1000\r\nabc"],
     "reset": lambda _: [RESET],
@@ -149,7 +163,9 @@ FAULTS: dict[str, Callable[[str], Answer]] = {
     "nested": lambda _: _whole(b"<b>" * 500_000 + b"deep"),
     "codec": lambda rest: _whole(b"caf\xe9", f"text/plain; charset={rest}"),
     "echo": lambda rest: _whole(unquote(rest).encode()),
-    "cookie": lambda _: _whole(PAGE, "text/html", "Set-Cookie: a=b; Path=/", "WWW-Authenticate: Basic"),
+    "cookie": lambda _: _whole(
+        PAGE, "text/html", "Set-Cookie: a=b; Path=/", "WWW-Authenticate: Basic"
+    ),
     "redirect": _redirect,
     "hops": _hops,
     "loop": lambda _: _redirect("/loop"),
@@ -184,7 +200,12 @@ class FaultServer:
         self._accepting = start(self._accept, "a fault server")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         """Answer no more."""
         self._over.set()
         with suppress(OSError), socket.create_connection(self._listener.getsockname()):

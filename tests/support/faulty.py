@@ -111,7 +111,11 @@ class StuckSession:
         return self.inner.length
 
     async def sample(
-        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
+        self,
+        tokens: NDArray[np.int32],
+        sampling: Sampling,
+        key: tuple[int, ...],
+        cut: Cut | None = None,
     ) -> Completion:
         """Draw, or wait for ever."""
         if key[2] == TASK and key[-1] == 1:

@@ -18,7 +18,10 @@ Prompt = NDArray[np.int32]
 
 def prompts(policy: Policy, count: int) -> list[Prompt]:
     """Return the prompts of so many test questions, all different."""
-    split, chat = open_split("turngym/Math-v0", {"split": "test", "system": True}), Chat.from_folder(policy.folder)
+    split, chat = (
+        open_split("turngym/Math-v0", {"split": "test", "system": True}),
+        Chat.from_folder(policy.folder),
+    )
     found: dict[bytes, Prompt] = {}
     try:
         for task in split.tasks:
@@ -57,14 +60,23 @@ async def drawn(engine: Any, given: Sequence[Prompt], tokens: int) -> list[list[
 
 
 @torch.no_grad()
-def generated(model: Any, ends: frozenset[int], given: Sequence[Prompt], tokens: int) -> list[list[int]]:
+def generated(
+    model: Any, ends: frozenset[int], given: Sequence[Prompt], tokens: int
+) -> list[list[int]]:
     """Return what `generate` draws, prompts of a length at a time, so that nothing is padded."""
     found: list[list[int]] = [[] for _ in given]
     for length in sorted({len(prompt) for prompt in given}):
         rows = [row for row, prompt in enumerate(given) if len(prompt) == length]
         ids = torch.from_numpy(np.stack([given[row] for row in rows])).long()
-        how = {"eos_token_id": sorted(ends), "pad_token_id": min(ends), "do_sample": False, "max_new_tokens": tokens}
-        said = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **how)[:, length:].tolist()
+        how = {
+            "eos_token_id": sorted(ends),
+            "pad_token_id": min(ends),
+            "do_sample": False,
+            "max_new_tokens": tokens,
+        }
+        said = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **how)[
+            :, length:
+        ].tolist()
         for row, line in zip(rows, said, strict=True):
             stop = next((at + 1 for at, token in enumerate(line) if token in ends), len(line))
             found[row] = line[:stop]

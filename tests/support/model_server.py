@@ -15,7 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngym.agents.engine import EngineFault, keyed_rng
-from turngym.tests.support.faults import RESET, Answer, FaultServer, Kept, Request, bomb, drip, forever, head, whole
+from turngym.tests.support.faults import (
+    RESET,
+    Answer,
+    FaultServer,
+    Kept,
+    Request,
+    bomb,
+    drip,
+    forever,
+    head,
+    whole,
+)
 
 Json = dict[str, Any]
 FILTERED = -9999.0
@@ -25,7 +36,9 @@ SERVED = "policy"  # the model's name
 class MadeUp:
     """A language model whose next token depends on the last two, and on nothing else; it answers as vLLM does."""
 
-    def __init__(self, vocabulary: int, decode: Callable[[list[int]], str], context: int = 512) -> None:
+    def __init__(
+        self, vocabulary: int, decode: Callable[[list[int]], str], context: int = 512
+    ) -> None:
         self.vocabulary, self.decode, self.context = vocabulary, decode, context
         self.raw = False  # as a server that was started without processed log-probabilities
 
@@ -33,7 +46,9 @@ class MadeUp:
         """What comes behind `tokens`: float64 [vocabulary]."""
         return 2.0 * keyed_rng((3, *tokens[-2:])).standard_normal(self.vocabulary)
 
-    def logp(self, tokens: list[int], temperature: float, top_p: float, top_k: int) -> NDArray[np.float64]:
+    def logp(
+        self, tokens: list[int], temperature: float, top_p: float, top_k: int
+    ) -> NDArray[np.float64]:
         """The log-probabilities that the next token is drawn by; -inf where truncation removes one."""
         logits = self.logits(tokens) / (temperature or 1.0)
         order = np.argsort(-logits, kind="stable")
@@ -50,9 +65,17 @@ class MadeUp:
         for u in keyed_rng((asked["seed"],)).random(int(asked["max_tokens"])):
             logp = self.logp(prompt + tokens, temperature, asked["top_p"], asked["top_k"])
             cumulated = np.cumsum(np.exp(logp))
-            drawn = int(logp.argmax() if temperature == 0 else np.searchsorted(cumulated, u * cumulated[-1], "right"))
+            drawn = int(
+                logp.argmax()
+                if temperature == 0
+                else np.searchsorted(cumulated, u * cumulated[-1], "right")
+            )
             tokens.append(drawn)
-            shown.append(self._shown(_normal(self.logits(prompt + tokens[:-1])) if self.raw else logp, drawn, asked))
+            shown.append(
+                self._shown(
+                    _normal(self.logits(prompt + tokens[:-1])) if self.raw else logp, drawn, asked
+                )
+            )
             text = self.decode(tokens)
             if drawn in asked["stop_token_ids"]:
                 reason, why = "stop", drawn
@@ -67,13 +90,20 @@ class MadeUp:
             "top_logprobs": shown,
             "text_offset": [0] * len(names),
         }
-        choice = {"index": 0, "text": self.decode(tokens), "logprobs": logprobs, "token_ids": tokens}
+        choice = {
+            "index": 0,
+            "text": self.decode(tokens),
+            "logprobs": logprobs,
+            "token_ids": tokens,
+        }
         choice |= {"prompt_token_ids": prompt, "finish_reason": reason, "stop_reason": why}
         return {"id": f"cmpl-{asked['request_id']}", "model": asked["model"], "choices": [choice]}
 
     def _shown(self, logp: NDArray[np.float64], drawn: int, asked: Json) -> dict[str, float]:
         likeliest = np.argsort(-logp, kind="stable")[: asked["logprobs"]].tolist()
-        return {f"token_id:{token}": max(float(logp[token]), FILTERED) for token in [drawn, *likeliest]}
+        return {
+            f"token_id:{token}": max(float(logp[token]), FILTERED) for token in [drawn, *likeliest]
+        }
 
 
 @dataclass
@@ -108,7 +138,10 @@ class ModelServer:
         asked = json.loads(request.body)
         self.asked.append(asked)
         if self.served is not None and asked["model"] not in self.served:
-            return kept(_json({"error": {"message": "The model does not exist", "code": 404}}), "404 Not Found")
+            return kept(
+                _json({"error": {"message": "The model does not exist", "code": 404}}),
+                "404 Not Found",
+            )
         way = self.plan(len(self.asked) - 1, asked)
         right = self.model.complete(asked)
         return FAULTS[way].answer(right) if way else kept(_json(right))
@@ -158,7 +191,9 @@ def _logp(value: object, fault: EngineFault = EngineFault.NUMBERS) -> Way:
 
     def change(choice: Json) -> None:
         logprobs = choice["logprobs"]
-        logprobs["token_logprobs"][-1] = logprobs["top_logprobs"][-1][logprobs["tokens"][-1]] = value
+        logprobs["token_logprobs"][-1] = logprobs["top_logprobs"][-1][logprobs["tokens"][-1]] = (
+            value
+        )
 
     return _changed(change, fault)
 
@@ -205,21 +240,31 @@ FAULTS: dict[str, Way] = {
     "503": _status("503 Service Unavailable", EngineFault.FULL),
     "400": _status("400 Bad Request", EngineFault.STATUS, False),
     "404": _status("404 Not Found", EngineFault.STATUS),
-    "redirect": Way(lambda right: [head("307 Moved", "Location: /", "Content-Length: 0")], EngineFault.STATUS),
-    "abort": Way(_changed(lambda c: c.update(finish_reason="abort")).answer, EngineFault.STATUS, True),
+    "redirect": Way(
+        lambda right: [head("307 Moved", "Location: /", "Content-Length: 0")], EngineFault.STATUS
+    ),
+    "abort": Way(
+        _changed(lambda c: c.update(finish_reason="abort")).answer, EngineFault.STATUS, True
+    ),
     "reset": _raw(lambda body: [RESET], EngineFault.CONNECT, True),
     "reset in body": _raw(lambda body: _half(body, RESET), EngineFault.CONNECT, True),
     "closed": _raw(lambda body: [], EngineFault.CONNECT, True),
     "half body": _raw(_half, EngineFault.CONNECT, True),
-    "half chunk": _raw(lambda body: [_CHUNKED + b"1000\r\n" + body[:100]], EngineFault.CONNECT, True),
+    "half chunk": _raw(
+        lambda body: [_CHUNKED + b"1000\r\n" + body[:100]], EngineFault.CONNECT, True
+    ),
     "garbage": _raw(lambda body: [b"\0\xff" * 100], EngineFault.CONNECT, True),
     "slow head": _raw(lambda body: drip(b"HTTP/1.1 200 OK\r\nX-More: ", b"x"), EngineFault.TIMEOUT),
     "slow body": _raw(lambda body: drip(_SLOW, b" "), EngineFault.TIMEOUT),
     "silent": _raw(lambda body: [60.0], EngineFault.TIMEOUT),
     "huge": _raw(lambda body: [head("200 OK", f"Content-Length: {10**10}"), body], _MALFORMED),
-    "endless": _raw(lambda body: forever(_CHUNKED, b"1000\r\n" + b" " * 4096 + b"\r\n"), _MALFORMED),
+    "endless": _raw(
+        lambda body: forever(_CHUNKED, b"1000\r\n" + b" " * 4096 + b"\r\n"), _MALFORMED
+    ),
     "gzip bomb": _raw(lambda body: bomb("gzip", 2**28), _MALFORMED),
-    "gzip cut": _raw(lambda body: kept(gzip.compress(body)[:-9], "200 OK", "Content-Encoding: gzip"), _MALFORMED),
+    "gzip cut": _raw(
+        lambda body: kept(gzip.compress(body)[:-9], "200 OK", "Content-Encoding: gzip"), _MALFORMED
+    ),
     "brotli": _raw(lambda body: kept(body, "200 OK", "Content-Encoding: br"), _MALFORMED),
     "no json": _raw(lambda body: kept(b"<html>OK</html>"), _MALFORMED),
     "cut json": _raw(lambda body: kept(body[: len(body) // 2]), _MALFORMED),
@@ -235,9 +280,13 @@ FAULTS: dict[str, Way] = {
     "no likeliest": _changed(lambda c: c["logprobs"].pop("top_logprobs"), _MALFORMED),
     "no reason": _changed(lambda c: c.pop("finish_reason"), _MALFORMED),
     "wrong reason": _changed(lambda c: c.update(finish_reason="content_filter"), _MALFORMED),
-    "text ids": _changed(lambda c: c.update(token_ids=[str(i) for i in c["token_ids"]]), _MALFORMED),
+    "text ids": _changed(
+        lambda c: c.update(token_ids=[str(i) for i in c["token_ids"]]), _MALFORMED
+    ),
     "other model": _other(lambda right: right | {"model": "another"}, EngineFault.VERSION),
-    "older version": _other(lambda right: right | {"model": right["model"] + "-v0"}, EngineFault.VERSION),
+    "older version": _other(
+        lambda right: right | {"model": right["model"] + "-v0"}, EngineFault.VERSION
+    ),
     "choice 1": _changed(lambda c: c.update(index=1)),
     "two choices": _other(lambda right: right | {"choices": right["choices"] * 2}, _MISMATCH),
     "no choice": _other(lambda right: right | {"choices": []}, _MISMATCH),
@@ -256,7 +305,9 @@ FAULTS: dict[str, Way] = {
     "shifted ids": _changed(lambda c: c.update(token_ids=[token ^ 1 for token in c["token_ids"]])),
     "id outside": _changed(lambda c: c["token_ids"].__setitem__(0, 10**6)),
     "negative id": _changed(lambda c: c["token_ids"].__setitem__(0, -1)),
-    "other log-probs": _changed(lambda c: c["logprobs"]["token_logprobs"].__setitem__(0, -0.123456)),
+    "other log-probs": _changed(
+        lambda c: c["logprobs"]["token_logprobs"].__setitem__(0, -0.123456)
+    ),
     "few likeliest": _changed(lambda c: c["logprobs"]["top_logprobs"].__setitem__(0, {})),
     "NaN": _logp(float("nan")),
     "infinite": _logp(float("-inf")),
@@ -267,7 +318,9 @@ FAULTS: dict[str, Way] = {
     "a truth": _logp(True),
     "beyond bounds": _logp(10**400),
     "no probabilities": _changed(
-        lambda c: c["logprobs"]["top_logprobs"][0].update(dict.fromkeys(c["logprobs"]["top_logprobs"][0], -0.1)),
+        lambda c: c["logprobs"]["top_logprobs"][0].update(
+            dict.fromkeys(c["logprobs"]["top_logprobs"][0], -0.1)
+        ),
         _NUMBERS,
     ),
 }

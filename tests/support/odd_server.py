@@ -16,7 +16,9 @@ PYTHON = "turngym/MathPython-v0"
 
 def multiply(asked: Json) -> Json:
     """Call Python with the question's product, and answer what it printed."""
-    question = next(message["content"] for message in asked["messages"] if message["role"] == "user")
+    question = next(
+        message["content"] for message in asked["messages"] if message["role"] == "user"
+    )
     if asked["messages"][-1]["role"] == "tool":
         return {"content": f"It is \\boxed{{{asked['messages'][-1]['content'].strip()}}}."}
     code = json.dumps({"code": f"print({question.split()[2]} * 7)"})
@@ -26,7 +28,9 @@ def multiply(asked: Json) -> Json:
 class Odd(ChatServer):
     """Answers rightly, but where `odd` returns an answer for a request's number."""
 
-    def __init__(self, odd: Callable[[int, Json], Answer | None] = lambda number, asked: None) -> None:
+    def __init__(
+        self, odd: Callable[[int, Json], Answer | None] = lambda number, asked: None
+    ) -> None:
         super().__init__(multiply)
         self.odd = odd
 
@@ -41,7 +45,12 @@ class Odd(ChatServer):
 
 
 def evaluated(
-    server: ChatServer, tasks: Path, out: Path | None = None, resume: bool = False, episodes: int = 4, **rest: Any
+    server: ChatServer,
+    tasks: Path,
+    out: Path | None = None,
+    resume: bool = False,
+    episodes: int = 4,
+    **rest: Any,
 ) -> tuple[Report, list[Episode]]:
     """Return the report and the episodes of an evaluation, one request at a time."""
     found: list[Episode] = []

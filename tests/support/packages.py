@@ -28,6 +28,10 @@ def install(folder: Path, package: str, group: str, **points: str) -> None:
     """Write what an installed package in `folder`, which Python's path has to have, declares in a group."""
     info = folder / f"{package.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\nSummary: Of {package}.\n")
-    (info / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items()))
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\nSummary: Of {package}.\n"
+    )
+    (info / "entry_points.txt").write_text(
+        f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items())
+    )
     importlib.invalidate_caches()

@@ -51,7 +51,9 @@ class Block:
 def blocks(language: str = "") -> list[Block]:
     """Return the blocks of all pages, or those of one language."""
     every = [
-        Block(page, number, *found) for page, text in PAGES.items() for number, found in enumerate(_BLOCK.findall(text))
+        Block(page, number, *found)
+        for page, text in PAGES.items()
+        for number, found in enumerate(_BLOCK.findall(text))
     ]
     return [block for block in every if not language or block.language == language]
 

@@ -32,15 +32,36 @@ def write_run(
 ) -> Path:
     """Write the folder of a finished run, whose last path of every group fails and is cut, and return it."""
     folder.mkdir(parents=True)
-    write_file(folder / CONFIG, to_toml(TrainConfig().changed(steps=steps, out=str(folder)), {"version": "0.1.0"}))
+    write_file(
+        folder / CONFIG,
+        to_toml(TrainConfig().changed(steps=steps, out=str(folder)), {"version": "0.1.0"}),
+    )
     write_file(folder / VOCABULARY, json.dumps(PIECES))
     book, rng = Logbook(folder), np.random.default_rng(7)
     for step in range(steps + 1):
-        valid = {"valid/success": step / (steps + 1), "valid/low": step / (steps + 2), "valid/high": 0.99}
-        numbers = {f"entropy_turn/{turn}": 1.5 / (1 + step + turn) for turn in range(min(turns, 40))}
-        state = {"control/turn-pi/0/error": 0.01 * step, "entropy_coef_turn/0": 0.001 * step - 0.001}
-        shares = {"tool_calls_path": 1.0, "tool_ok": 1 / 3, "reward": step / steps, "loss": float("nan")}
-        line = {"tokens": 100, "refused": "", "alarms": [], **shares, **numbers, **state} if step else {}
+        valid = {
+            "valid/success": step / (steps + 1),
+            "valid/low": step / (steps + 2),
+            "valid/high": 0.99,
+        }
+        numbers = {
+            f"entropy_turn/{turn}": 1.5 / (1 + step + turn) for turn in range(min(turns, 40))
+        }
+        state = {
+            "control/turn-pi/0/error": 0.01 * step,
+            "entropy_coef_turn/0": 0.001 * step - 0.001,
+        }
+        shares = {
+            "tool_calls_path": 1.0,
+            "tool_ok": 1 / 3,
+            "reward": step / steps,
+            "loss": float("nan"),
+        }
+        line = (
+            {"tokens": 100, "refused": "", "alarms": [], **shares, **numbers, **state}
+            if step
+            else {}
+        )
         book.add_metrics(to_line({"step": step, **line, **valid}))
         if step:
             trees = [_tree(rng, step, task, group, turns, tokens, speak) for task in range(tasks)]
@@ -51,7 +72,15 @@ def write_run(
     return folder
 
 
-def _tree(rng: np.random.Generator, step: int, task: int, group: int, turns: int, tokens: int, speak: Speak) -> Tree:
+def _tree(
+    rng: np.random.Generator,
+    step: int,
+    task: int,
+    group: int,
+    turns: int,
+    tokens: int,
+    speak: Speak,
+) -> Tree:
     tree = Tree((0, step - 1, task), task, f"task-{task}")
     opening = {"messages": [{"role": "user", "content": f"What is {task} + 1?"}], "tools": []}
     tree.add(Turn(-1, "user", f"What is {task} + 1?", **_columns(rng, 4, False), info=opening))
@@ -62,10 +91,19 @@ def _tree(rng: np.random.Generator, step: int, task: int, group: int, turns: int
             info = {"answer": "42"} if last else {"tool": "python", "tool_status": "ok"}
             ended = "length" if last and fails else "end"
             node = tree.add(
-                Turn(node, "assistant", "the answer", **_columns(rng, tokens, True), ended=ended, info=info)
+                Turn(
+                    node,
+                    "assistant",
+                    "the answer",
+                    **_columns(rng, tokens, True),
+                    ended=ended,
+                    info=info,
+                )
             )
             if not last:
-                node = tree.add(Turn(node, "tool", speak(step, branch, turn), **_columns(rng, 3, False)))
+                node = tree.add(
+                    Turn(node, "tool", speak(step, branch, turn), **_columns(rng, 3, False))
+                )
         stop = StopReason.NO_ANSWER if fails else StopReason.ANSWERED
         tree.leaves.append(Leaf.ended(node, branch, stop, 0.0 if fails else 1.0, {"turn": turns}))
     return tree
@@ -81,8 +119,16 @@ def _columns(rng: np.random.Generator, n: int, drawn: bool) -> dict[str, Any]:
 
 def _learn(book: Logbook, step: int, trees: list[Tree], rng: np.random.Generator) -> None:
     paths = [(tree, leaf) for tree in trees for leaf in tree.leaves]
-    counts = [sum(len(tree.turns[node].tokens) for node in tree.replies(leaf)) for tree, leaf in paths]
-    logp = np.concatenate([tree.turns[node].logp_roll for tree, leaf in paths for node in tree.replies(leaf)])
+    counts = [
+        sum(len(tree.turns[node].tokens) for node in tree.replies(leaf)) for tree, leaf in paths
+    ]
+    logp = np.concatenate(
+        [tree.turns[node].logp_roll for tree, leaf in paths for node in tree.replies(leaf)]
+    )
     path = np.repeat(np.arange(len(paths)), counts)
-    slots = {"advantage": np.where(path % 2, -0.5, 0.5), "weight": np.ones(len(path)), "logp": logp + 0.001}
+    slots = {
+        "advantage": np.where(path % 2, -0.5, 0.5),
+        "weight": np.ones(len(path)),
+        "logp": logp + 0.001,
+    }
     book.add_slots(step, [(*tree.key, leaf.branch) for tree, leaf in paths], path, slots)

@@ -38,7 +38,10 @@ class ScriptedEngine:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -55,13 +58,20 @@ class ScriptedSession:
         return len(self.tokens)
 
     async def sample(
-        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
+        self,
+        tokens: NDArray[np.int32],
+        sampling: Sampling,
+        key: tuple[int, ...],
+        cut: Cut | None = None,
     ) -> Completion:
         """Append `tokens`, then say one turn of at most `max_tokens`, ended by the token that ends turns."""
         chat, rng = self.engine.chat, keyed_rng(key)
         heard = np.concatenate((self.tokens, tokens))
         text = self.engine.says(chat.tokenizer.decode(heard.tolist()), rng)
-        said = [*chat.tokenizer.encode(text, add_special_tokens=False).ids, *sorted(chat.end_ids)[:1]]
+        said = [
+            *chat.tokenizer.encode(text, add_special_tokens=False).ids,
+            *sorted(chat.end_ids)[:1],
+        ]
         drawn = np.array(said[: sampling.max_tokens], np.int32)
         self.tokens = np.concatenate((heard, drawn))
         logp, entropy = -rng.random(len(drawn), np.float32), rng.random(len(drawn), np.float32)

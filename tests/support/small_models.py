@@ -87,14 +87,18 @@ CHATML = (
 def small_config(model_type: str, **settings: Any) -> Any:
     """Return the config of a small model; `settings` replace those of its family."""
     sizes = {"vocab_size": VOCABULARY} if model_type in _RENAMED else SIZES
-    return AutoConfig.for_model(model_type, **{**sizes, **OF_ITS_OWN.get(model_type, {}), **settings})
+    return AutoConfig.for_model(
+        model_type, **{**sizes, **OF_ITS_OWN.get(model_type, {}), **settings}
+    )
 
 
 def small_model(config: Any) -> Any:
     """Return a random float32 model in which attention decides the next token."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+        model = AutoModelForCausalLM.from_config(
+            config, attn_implementation="eager", dtype=torch.float32
+        ).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.ndim >= 2:
@@ -121,6 +125,9 @@ def save_config(config: dict[str, Any], folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(config))
     largest = torch.zeros(1, 1 << 18, dtype=torch.int8)  # no size of the config is larger
     weights = {f"layers.{number}.weight": largest for number in range(64)}
-    save_file({name: weight.clone() for name, weight in list(weights.items())[:2]}, folder / "model.safetensors")
+    save_file(
+        {name: weight.clone() for name, weight in list(weights.items())[:2]},
+        folder / "model.safetensors",
+    )
     save_tokenizer(folder)
     return folder

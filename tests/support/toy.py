@@ -54,7 +54,9 @@ def build(
     ends: Sequence[Outcome] | None = None,
 ) -> Batch:
     """Return a batch of `paths`, each the sampled tokens of its turns; scores, groups and ends are by path."""
-    rows = [(path, turn, count) for path, turns in enumerate(paths) for turn, count in enumerate(turns)]
+    rows = [
+        (path, turn, count) for path, turns in enumerate(paths) for turn, count in enumerate(turns)
+    ]
     path, turn, count = (torch.tensor(column, dtype=torch.long) for column in zip(*rows))
     zero = torch.zeros_like(path)
     group = torch.tensor(groups or [0] * len(paths))[path]
@@ -67,7 +69,9 @@ def build(
         anchor=zero,
         score=f64(scores or [0.0] * len(paths))[path],
         reward=zero.double(),
-        outcome=torch.tensor([OUTCOMES.index(end) for end in ends or [Outcome.DONE] * len(paths)])[path],
+        outcome=torch.tensor([OUTCOMES.index(end) for end in ends or [Outcome.DONE] * len(paths)])[
+            path
+        ],
     )
     slots = int(count.sum())
     blank = [0.0] * slots
@@ -101,10 +105,18 @@ class Toy:
         return current_of(logits[span], self.drawn[span], self.batch.extras[LIKELY][span])
 
     def learn(
-        self, control: Control, state: State, cuts: Sequence[range] | None = None, attached: bool = True
+        self,
+        control: Control,
+        state: State,
+        cuts: Sequence[range] | None = None,
+        attached: bool = True,
     ) -> tuple[float, Tensor]:
         """Return the loss of one optimizer step and its gradient in the logits, summed over micro-batches."""
-        terms, logits, total = start_terms(advantages(control, self.batch, state)), self.logits.clone(), 0.0
+        terms, logits, total = (
+            start_terms(advantages(control, self.batch, state)),
+            self.logits.clone(),
+            0.0,
+        )
         batch = scored(control, self.batch, state)
         terms = control.shape(terms, batch, Now.at_start(batch), state)
         logits.requires_grad_()
@@ -127,7 +139,11 @@ def sheet() -> tuple[Batch, Current, Tensor]:
         entropy=[0.3, 1.6, 0.9, 0.8, 1.9],
         logp_ref=[-0.3, -1.2, -0.8, -1.0, -2.2],
     )
-    return batch, Current(f64([-0.1, -1.1, -1.0, -1.3, -2.0]), batch.entropy), f64([1, 1, 1, -1, -1])
+    return (
+        batch,
+        Current(f64([-0.1, -1.1, -1.0, -1.3, -2.0]), batch.entropy),
+        f64([1, 1, 1, -1, -1]),
+    )
 
 
 def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
@@ -136,7 +152,9 @@ def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
     for path in order:
         rng = torch.Generator().manual_seed(path)
         slots = sum(PATHS[path])
-        new, old, ref = (torch.randn(slots, VOCABULARY, generator=rng, dtype=torch.float64) for _ in range(3))
+        new, old, ref = (
+            torch.randn(slots, VOCABULARY, generator=rng, dtype=torch.float64) for _ in range(3)
+        )
         drawn = torch.randint(VOCABULARY, (slots,), generator=rng)
         gap = torch.randn(slots, generator=rng, dtype=torch.float64)
         blocks.append((new, new + 0.4 * old, new + 0.4 * ref, drawn, gap))
@@ -165,7 +183,9 @@ def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
         EASY: labels.abs(),
         REFLECTS: 1 + labels.abs(),
     }
-    turns = replace(batch.turns, columns={name: column[batch.turns.path] for name, column in columns.items()})
+    turns = replace(
+        batch.turns, columns={name: column[batch.turns.path] for name, column in columns.items()}
+    )
     return Toy(new, drawn, replace(batch, extras=start.extras, turns=turns))
 
 
@@ -179,8 +199,15 @@ def current_of(logits: Tensor, drawn: Tensor, before: Tensor | None = None) -> C
     """Return what a policy says of the tokens `drawn` [s] from its logits [s, v]."""
     logp = logits.log_softmax(-1)
     entropy = -(logp.exp() * logp).sum(-1)
-    extras = {"value": logits.mean(-1), LOG_Z: logits.mean(-1), LIKELY: likely(3, logits, drawn, before)}
-    extras |= {SHARP: sharpened(0.5, logits, drawn, None), CLAMPED: clamped(0.4, logits, drawn, None)}
+    extras = {
+        "value": logits.mean(-1),
+        LOG_Z: logits.mean(-1),
+        LIKELY: likely(3, logits, drawn, before),
+    }
+    extras |= {
+        SHARP: sharpened(0.5, logits, drawn, None),
+        CLAMPED: clamped(0.4, logits, drawn, None),
+    }
     extras |= {CERTAIN: certainty(logits, drawn, None), TOKEN: drawn.to(logits)}
     extras |= {FACTOR: tempered(1.2, 0.8, logits, drawn, None)}
     return Current(logp.gather(-1, drawn[:, None])[:, 0], entropy, extras)

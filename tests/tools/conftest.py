@@ -64,11 +64,20 @@ def _at_rest(level, sessions):
     warm = [pid for pid in top if _children(pid)]
     stock = [_children(pid) for pid in warm]
     if level == "namespaces":
-        shape = len(top) == 3 * len(warm) + sessions and sum(map(len, stock)) == 2 * len(warm) + sessions
+        shape = (
+            len(top) == 3 * len(warm) + sessions
+            and sum(map(len, stock)) == 2 * len(warm) + sessions
+        )
         shape = shape and not any(_children(worker) for workers in stock for worker in workers)
     else:
-        shape = len(top) == len(warm) and all([len(_children(pid)) for pid in keepers] == [1, 1] for keepers in stock)
-    return bool(warm) and shape and not any(_state(pid) in "ZX" for pid in _descendants(_server_pid(level)))
+        shape = len(top) == len(warm) and all(
+            [len(_children(pid)) for pid in keepers] == [1, 1] for keepers in stock
+        )
+    return (
+        bool(warm)
+        and shape
+        and not any(_state(pid) in "ZX" for pid in _descendants(_server_pid(level)))
+    )
 
 
 def _settled(level="namespaces", wait=120.0, sessions=0):
@@ -85,7 +94,8 @@ def _tree(pid, depth=0):
 
 def _host_pid(tool):
     fields = dict(
-        line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{tool._session.process}").read_text().splitlines()
+        line.split(":", 1)
+        for line in Path(f"/proc/self/fdinfo/{tool._session.process}").read_text().splitlines()
     )
     pid = int(fields["Pid"])
     assert pid > 1

@@ -50,7 +50,9 @@ def package(folder):
     """A package whose `__init__` takes a function over from a module of it."""
     made = folder / "my_package"
     (made / "deep").mkdir(parents=True)
-    (made / "__init__.py").write_text("from .decay import turn_decay as exported\nfrom .deep import *\n")
+    (made / "__init__.py").write_text(
+        "from .decay import turn_decay as exported\nfrom .deep import *\n"
+    )
     (made / "decay.py").write_text(DECAY)
     (made / "deep" / "__init__.py").write_text("from ..decay import World\n")
     (made / "broken.py").write_text("def f(:\n")
@@ -83,7 +85,10 @@ def test_the_first_sentence_is_read_without_an_import(package, spec, sentence):
         ("my_package.decay:local_name", "the module my_package.decay has no local_name"),
         ("my_package.nowhere:f", "there is no module my_package.nowhere"),
         ("nowhere_to_be:f", "there is no module nowhere_to_be"),
-        ("my_package.broken:f", "the module my_package.broken is not Python: invalid syntax (line 1)"),
+        (
+            "my_package.broken:f",
+            "the module my_package.broken is not Python: invalid syntax (line 1)",
+        ),
         ("my_package", "'my_package' is not of the form module:name"),
         ("my_package:a.b", "'my_package:a.b' is not of the form module:name"),
     ],
@@ -101,9 +106,19 @@ def test_modules_that_take_a_name_over_from_each_other_come_to_an_end(folder):
 
 
 def test_a_list_of_plugins_has_a_line_for_each_also_for_what_cannot_be_used(package, folder):
-    points = {"decay": "my_package.decay:turn_decay", "gone": "my_package.decay:gone", "own": "my_package.decay:World"}
+    points = {
+        "decay": "my_package.decay:turn_decay",
+        "gone": "my_package.decay:gone",
+        "own": "my_package.decay:World",
+    }
     install(folder, "some-methods", "own.things", twice="my_package.decay:silent", **points)
-    install(folder, "more-methods", "own.things", twice="my_package.decay:silent", plain="my_package.deep:f")
+    install(
+        folder,
+        "more-methods",
+        "own.things",
+        twice="my_package.decay:silent",
+        plain="my_package.deep:f",
+    )
     (package / "deep" / "__init__.py").write_text("f = print\n")
     doubled = "broken: twice is declared by the packages more-methods and some-methods; uninstall all but one"
     assert list_plugins("own.things", taken=["own"]) == [

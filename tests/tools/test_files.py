@@ -41,10 +41,17 @@ ADDERS = {
 @pytest.mark.parametrize("kind", ["direct", "dangling", "through another", "to a folder"])
 @pytest.mark.parametrize("what", [*READERS, *ADDERS])
 def test_a_link_is_neither_read_nor_added_to(folder, what, kind):
-    target = {"direct": "../victim", "dangling": "../new", "through another": "second", "to a folder": "../elsewhere"}
+    target = {
+        "direct": "../victim",
+        "dangling": "../new",
+        "through another": "second",
+        "to a folder": "../elsewhere",
+    }
     (folder / "second").symlink_to("../victim")
     (folder / "name").symlink_to(target[kind])
-    with pytest.raises(LinkRefused, match=r"name is a link, or behind one, and within a folder none is followed"):
+    with pytest.raises(
+        LinkRefused, match=r"name is a link, or behind one, and within a folder none is followed"
+    ):
         (READERS | ADDERS)[what](folder / "name")
     assert not (folder.parent / "new").exists()
 
@@ -79,7 +86,9 @@ def test_the_folder_that_a_command_names_is_followed(folder):
 def test_a_file_takes_the_place_of_a_link(folder):
     (folder / "report.html").symlink_to("../victim")
     files.write_file(folder / "report.html", "page")
-    assert not (folder / "report.html").is_symlink() and (folder / "report.html").read_text() == "page"
+    assert (
+        not (folder / "report.html").is_symlink() and (folder / "report.html").read_text() == "page"
+    )
 
 
 def test_no_name_that_could_be_known_is_written(folder):
@@ -89,7 +98,8 @@ def test_no_name_that_could_be_known_is_written(folder):
     seen = set()
     for _ in range(3):
         files.write_file(
-            folder / "name", (names.add(p.name) or b"x" for names in [seen] for p in folder.glob(".name.*"))
+            folder / "name",
+            (names.add(p.name) or b"x" for names in [seen] for p in folder.glob(".name.*")),
         )
     temporary = {name for name in seen if re.fullmatch(r"\.name\.[0-9a-f]{16}\.tmp", name)}
     assert len(temporary) == 3 and sorted(path.name for path in folder.iterdir()) == [
@@ -108,18 +118,27 @@ def test_an_error_and_an_interruption_leave_no_temporary_file(folder):
     files.write_file(folder / "name", "before")
     with pytest.raises(KeyboardInterrupt):
         files.write_file(folder / "name", broken())
-    assert [path.name for path in folder.iterdir()] == ["name"] and (folder / "name").read_text() == "before"
+    assert [path.name for path in folder.iterdir()] == ["name"] and (
+        folder / "name"
+    ).read_text() == "before"
 
 
 def test_many_may_write_one_file(folder):
     texts = [str(number) * 100_000 for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda text: files.write_file(folder / "page", text), texts))
-    assert (folder / "page").read_text() in texts and [path.name for path in folder.iterdir()] == ["page"]
+    assert (folder / "page").read_text() in texts and [path.name for path in folder.iterdir()] == [
+        "page"
+    ]
 
 
 def test_what_a_killed_process_left_is_removed_by_name(folder):
-    left = [".config.toml.0123456789abcdef.tmp", ".page.0123456789abcdef.tmp", ".config.toml.tmp", "config.toml"]
+    left = [
+        ".config.toml.0123456789abcdef.tmp",
+        ".page.0123456789abcdef.tmp",
+        ".config.toml.tmp",
+        "config.toml",
+    ]
     for name in left:
         (folder / name).touch()
     files.tidy(folder, ["config.toml"])
@@ -166,7 +185,9 @@ def test_a_folder_in_which_others_write_holds_nothing_that_leads_out(folder, kin
     (folder / "sub" / "inside").symlink_to("..")
     files.check_inside(folder)
     files.check_inside(folder / "none")
-    os.mkfifo(folder / "sub" / "x") if kind == "pipe" else (folder / "sub" / "x").symlink_to("../../victim")
+    os.mkfifo(folder / "sub" / "x") if kind == "pipe" else (folder / "sub" / "x").symlink_to(
+        "../../victim"
+    )
     with pytest.raises(ValueError, match=r"sub/x is (no plain file|a link that leads out)"):
         files.check_inside(folder)
 
@@ -186,7 +207,10 @@ def test_a_long_line_and_a_file_that_unpacks_to_very_much_are_refused(folder):
     (folder / "line.jsonl.gz").write_bytes(gzip.compress(b"[" * (files.MOST_LINE + 1)))
     (folder / "many.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n' * (files.LEAST // 9 + 2)))
     (folder / "good.jsonl.gz").write_bytes(gzip.compress(b"one\n" * 1000))
-    for name, words in (("line", "line 1: it has more than 32 MiB"), ("many", "holds more than 32 MiB")):
+    for name, words in (
+        ("line", "line 1: it has more than 32 MiB"),
+        ("many", "holds more than 32 MiB"),
+    ):
         with pytest.raises(TooMuch, match=words):
             list(files.data_lines(folder / f"{name}.jsonl.gz"))
     assert len(list(files.data_lines(folder / "good.jsonl.gz"))) == 1000
@@ -233,7 +257,11 @@ def test_other_toml_is_read_as_ever(folder):
         """
     (folder / "config.toml").write_text(text)
     found = files.read_toml(folder / "config.toml")
-    assert len(found["numbers"]) == 11 and found["system"].endswith("\" [[[[ it's") and found["quoted"] == 'a""'
+    assert (
+        len(found["numbers"]) == 11
+        and found["system"].endswith("\" [[[[ it's")
+        and found["quoted"] == 'a""'
+    )
     assert found["a"]["b"] == {"c.d.e.f.g.h.i.j.k.l": {"e": {"x": 1, "y": {"z": 2}}}}
 
 

@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
 import pytest
 
-from turngym.tools import FunctionTool, PythonTool, Status, Tool, ToolFailure, ToolResult, Toolset, tool
+from turngym.tools import (
+    FunctionTool,
+    PythonTool,
+    Status,
+    Tool,
+    ToolFailure,
+    ToolResult,
+    Toolset,
+    tool,
+)
 from turngym.tools.plugins import as_tools, forked
 
 
@@ -34,7 +43,11 @@ class Query(TypedDict):
 
 @tool
 def convert(
-    degrees: float, unit: Literal["C", "F"], digits: int = 1, tags: list[str] | None = None, loud: bool = False
+    degrees: float,
+    unit: Literal["C", "F"],
+    digits: int = 1,
+    tags: list[str] | None = None,
+    loud: bool = False,
 ) -> str:
     """Convert a temperature
     to the other scale.
@@ -63,10 +76,19 @@ def test_schema_comes_from_types_and_docstring():
             "parameters": {
                 "type": "object",
                 "properties": {
-                    "degrees": {"type": "number", "description": "the temperature, in degrees of `unit`"},
-                    "unit": {"type": "string", "enum": ["C", "F"], "description": "the scale it is in"},
+                    "degrees": {
+                        "type": "number",
+                        "description": "the temperature, in degrees of `unit`",
+                    },
+                    "unit": {
+                        "type": "string",
+                        "enum": ["C", "F"],
+                        "description": "the scale it is in",
+                    },
                     "digits": {"type": "integer", "description": "decimals to keep"},
-                    "tags": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+                    "tags": {
+                        "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]
+                    },
                     "loud": {"type": "boolean"},
                 },
                 "required": ["degrees", "unit"],
@@ -106,10 +128,22 @@ def test_arguments_that_fit_reach_the_function(arguments: dict[str, Any], text: 
             "convert has no argument 'to'; it takes degrees, unit, digits, tags, loud",
         ),
         ({"degrees": "1", "unit": "C"}, "argument 'degrees' of convert is '1'; expected a number"),
-        ({"degrees": True, "unit": "C"}, "argument 'degrees' of convert is True; expected a number"),
-        ({"degrees": 1.0, "unit": "K"}, "argument 'unit' of convert is 'K'; expected one of 'C', 'F'"),
-        ({"degrees": 1.0, "unit": "C", "digits": 1.5}, "argument 'digits' of convert is 1.5; expected an integer"),
-        ({"degrees": 1.0, "unit": "C", "loud": 1}, "argument 'loud' of convert is 1; expected true or false"),
+        (
+            {"degrees": True, "unit": "C"},
+            "argument 'degrees' of convert is True; expected a number",
+        ),
+        (
+            {"degrees": 1.0, "unit": "K"},
+            "argument 'unit' of convert is 'K'; expected one of 'C', 'F'",
+        ),
+        (
+            {"degrees": 1.0, "unit": "C", "digits": 1.5},
+            "argument 'digits' of convert is 1.5; expected an integer",
+        ),
+        (
+            {"degrees": 1.0, "unit": "C", "loud": 1},
+            "argument 'loud' of convert is 1; expected true or false",
+        ),
         (
             {"degrees": 1.0, "unit": "C", "tags": ["a", 2]},
             "argument 'tags' of convert is ['a', 2]; expected a list in which each item is a string or null",
@@ -135,7 +169,9 @@ def test_what_the_function_raises_is_an_error_result_except_a_tool_failure():
         return a / b
 
     assert divide.call({"a": 1, "b": 2}) == ToolResult(Status.OK, "0.5")
-    assert divide.call({"a": 1, "b": 0}) == ToolResult(Status.ERROR, "ZeroDivisionError: division by zero")
+    assert divide.call({"a": 1, "b": 0}) == ToolResult(
+        Status.ERROR, "ZeroDivisionError: division by zero"
+    )
     with pytest.raises(ToolFailure, match="broken"):
         divide.call({"a": 1, "b": -1})
 
@@ -177,7 +213,9 @@ def test_functions_that_cannot_be_tools_are_refused():
 
     with pytest.raises(TypeError, match="silent has no docstring"):
         tool(silent)
-    with pytest.raises(TypeError, match="annotations of tool strange cannot be read: name 'Nowhere' is not defined"):
+    with pytest.raises(
+        TypeError, match="annotations of tool strange cannot be read: name 'Nowhere' is not defined"
+    ):
         tool(strange)
 
 
@@ -188,7 +226,10 @@ def test_nested_lists_and_optional_scalars_have_schemas():
 
     made: FunctionTool[Any, str] = tool(nested)
     properties = made.schema["function"]["parameters"]["properties"]
-    assert properties["rows"] == {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
+    assert properties["rows"] == {
+        "type": "array",
+        "items": {"type": "array", "items": {"type": "integer"}},
+    }
     assert properties["name"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
     assert made.call({"rows": [[1], []]}).text == "[[1], []]None"
     assert made.call({"rows": [1]}).status is Status.ERROR
@@ -211,7 +252,11 @@ def test_objects_have_schemas_and_reach_the_function_as_they_are_annotated():
     unit = {"type": "string", "enum": ["m", "ft"]}
     point = {
         "type": "object",
-        "properties": {"x": {"type": "number"}, "unit": unit, "tags": {"type": "array", "items": {"type": "string"}}},
+        "properties": {
+            "x": {"type": "number"},
+            "unit": unit,
+            "tags": {"type": "array", "items": {"type": "string"}},
+        },
         "required": ["x"],
         "additionalProperties": False,
     }
@@ -222,7 +267,13 @@ def test_objects_have_schemas_and_reach_the_function_as_they_are_annotated():
         "any": {},
         "loose": {"type": "object"},
     }
-    given = {"point": {"x": 1, "unit": "ft"}, "rest": [{"x": 2}], "by": {"a": "m"}, "any": [1], "loose": {"b": [{}]}}
+    given = {
+        "point": {"x": 1, "unit": "ft"},
+        "rest": [{"x": 2}],
+        "by": {"a": "m"},
+        "any": [1],
+        "loose": {"b": [{}]},
+    }
     result = measure.call(given)
     assert result.status is Status.OK, result.text
     rest = "[Point(x=2, unit=<Unit.METRE: 'm'>, tags=[])]"
@@ -237,7 +288,10 @@ def test_a_typed_dict_says_which_of_its_keys_may_be_left_out():
 
     assert look.schema["function"]["parameters"]["properties"]["query"] == {
         "type": "object",
-        "properties": {"text": {"type": "string", "description": "what to look for"}, "most": {"type": "integer"}},
+        "properties": {
+            "text": {"type": "string", "description": "what to look for"},
+            "most": {"type": "integer"},
+        },
         "required": ["text"],
         "additionalProperties": False,
     }
@@ -251,10 +305,16 @@ def test_a_typed_dict_says_which_of_its_keys_may_be_left_out():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"point": 3}, "argument 'point' of measure is 3; expected an object with 'x' (a number), 'unit' (one of "),
+        (
+            {"point": 3},
+            "argument 'point' of measure is 3; expected an object with 'x' (a number), 'unit' (one of ",
+        ),
         ({"point": {"x": 1, "y": 2}}, "argument 'point' of measure is {'x': 1, 'y': 2}; expected"),
         ({"point": {"x": 1, "unit": "mile"}}, "expected an object with"),
-        ({"point": {"x": 1}, "by": {"a": 1}}, "expected an object in which each value is one of 'm', 'ft'"),
+        (
+            {"point": {"x": 1}, "by": {"a": 1}},
+            "expected an object in which each value is one of 'm', 'ft'",
+        ),
         ({"point": {"x": 1}, "loose": []}, "argument 'loose' of measure is []; expected an object"),
     ],
 )
@@ -279,7 +339,9 @@ def test_an_async_function_is_a_tool_also_where_a_loop_runs():
         return wait.call({"text": "b"}, timeout=9)
 
     assert wait.call({"text": "a"}).text == "A" and asyncio.run(around()).text == "B"
-    assert wait.call({"text": "bad"}, timeout=9) == ToolResult(Status.ERROR, "TimeoutError: its own")
+    assert wait.call({"text": "bad"}, timeout=9) == ToolResult(
+        Status.ERROR, "TimeoutError: its own"
+    )
 
 
 def test_an_async_function_that_is_late_is_cancelled():
@@ -353,7 +415,11 @@ def test_the_public_methods_of_a_class_are_tools_that_share_an_instance():
         "properties": {"count": count},
         "required": ["count"],
     }
-    assert [said(tools, "buy", count=2), said(tools, "ask"), said(tools, "price", kind="b")] == ["1 left", "2", "2"]
+    assert [said(tools, "buy", count=2), said(tools, "ask"), said(tools, "price", kind="b")] == [
+        "1 left",
+        "2",
+        "2",
+    ]
     assert said(tools, "buy", count=2) == "ValueError: only 1 left"
     assert said(tools, "buy", count="x").startswith("argument 'count' of buy is 'x'")
 
@@ -398,7 +464,9 @@ def test_an_instance_may_copy_itself_and_one_that_cannot_be_copied_is_named():
     stuck = as_tools([Toolset(Open, copies=False)])
     forked(stuck)  # there is nothing to copy yet
     said(stuck, "next")
-    with pytest.raises(ToolFailure, match=r"Open cannot be copied \(.*generator.*\); give it a method fork\(\)"):
+    with pytest.raises(
+        ToolFailure, match=r"Open cannot be copied \(.*generator.*\); give it a method fork\(\)"
+    ):
         forked(stuck)
 
 
@@ -449,17 +517,26 @@ def plain(x: int) -> str:
     ("given", "message"),
     [
         ([lambda x: x], "tool <lambda> has no docstring"),
-        ([NeedsMore], "NeedsMore cannot be made: missing a required argument: 'name'; write Toolset(NeedsMore, …)"),
+        (
+            [NeedsMore],
+            "NeedsMore cannot be made: missing a required argument: 'name'; write Toolset(NeedsMore, …)",
+        ),
         ([Untyped], "tool go has no docstring"),
         ([Undocumented], "tool go has no docstring; its first paragraph is what the agent reads"),
         ([Empty], "Empty has no public method, so it gives no tool"),
         ([Half()], "Half object at"),
-        ([Half()], "is no tool: it has no reset, fork, close; a tool has these, is a typed function"),
+        (
+            [Half()],
+            "is no tool: it has no reset, fork, close; a tool has these, is a typed function",
+        ),
         ([Shop()], "is no tool: it has no name, schema, call, reset, fork"),
         (["python"], "'python' is no tool: it has no name, schema, call"),
         ([Wrong({})], "the schema of the tool half is {}; it needs the form {'type': 'function'"),
         ([Wrong(plain)], "the schema of the tool half is <function"),
-        ([Wrong(tool(plain).schema)], "the tool half is called 'plain' in its schema; give both one name"),
+        (
+            [Wrong(tool(plain).schema)],
+            "the tool half is called 'plain' in its schema; give both one name",
+        ),
         ([PythonTool], "PythonTool is the class of a tool; make one, as in tools=[PythonTool()]"),
         (plain, "write a list, such as tools=[plain]"),
         ("plain", "'plain' is no tool: it has no name"),

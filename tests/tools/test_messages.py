@@ -59,7 +59,9 @@ def test_a_child_serves_with_this_file_alone_and_says_how_large_it_is():
         write_frame(ours, 7)
         reply = read_frame(ours, time.monotonic() + 30)
     assert child.wait(30) == 0
-    assert reply.keys() == {"got", "memory_mb"} and reply["got"] == 7 and 1 <= reply["memory_mb"] < 500
+    assert (
+        reply.keys() == {"got", "memory_mb"} and reply["got"] == 7 and 1 <= reply["memory_mb"] < 500
+    )
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ def folder(tmp_path, monkeypatch):
 def install(folder, package, lines, group="own.things"):
     info = folder / f"{package.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\nSummary: Things.\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\nSummary: Things.\n"
+    )
     (info / "entry_points.txt").write_text(f"[{group}]\n{lines}\n")
     importlib.invalidate_caches()
 
@@ -44,7 +46,9 @@ def test_a_module_in_the_current_folder_is_found(folder):
 def test_a_file_takes_the_place_of_no_other_module(folder):
     for name in ("json", "numpy", "turngym", "gzip", "sys"):
         (folder / f"{name}.py").write_text("own = 1\n")
-        with pytest.raises(ValueError, match=f"has no own; it has the name of your {name}.py: rename that$"):
+        with pytest.raises(
+            ValueError, match=f"has no own; it has the name of your {name}.py: rename that$"
+        ):
             load(f"{name}:own", "thing")
         assert not hasattr(sys.modules[name], "own")
 
@@ -58,11 +62,23 @@ def test_python_s_path_stays_as_it_is_where_it_has_the_module(folder):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("own_gues:factory", "there is no module own_gues, nor a file of it in {folder}; did you mean 'own_guess'?"),
+        (
+            "own_gues:factory",
+            "there is no module own_gues, nor a file of it in {folder}; did you mean 'own_guess'?",
+        ),
         ("own_guess.part:x", "there is no module own_guess.part, nor a file of it in {folder}"),
-        ("own_guess:Thin", "the module own_guess ({folder}/own_guess.py) has no Thin; did you mean 'Thing'?"),
-        ("own_guess.py:Thing", "'own_guess.py' is no module; write what Python imports, such as 'own_guess'"),
-        ("a/own_guess.py:Thing", "'a/own_guess.py' is no module; write what Python imports, such as 'a.own_guess'"),
+        (
+            "own_guess:Thin",
+            "the module own_guess ({folder}/own_guess.py) has no Thin; did you mean 'Thing'?",
+        ),
+        (
+            "own_guess.py:Thing",
+            "'own_guess.py' is no module; write what Python imports, such as 'own_guess'",
+        ),
+        (
+            "a/own_guess.py:Thing",
+            "'a/own_guess.py' is no module; write what Python imports, such as 'a.own_guess'",
+        ),
         ("no-name:Thing", "'no-name' is no module; write what Python imports"),
         ("own_guess", "the thing is 'own_guess'; write module:name"),
         ("own_guess:", "the thing is 'own_guess:'; write module:name"),
@@ -82,7 +98,10 @@ def test_what_is_not_there_is_named_with_the_fix(spec, words, folder):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("import os\n\ndef f():\n    return 1 / 0\n\nf()\n", "ZeroDivisionError: division by zero ({file}, line 4)"),
+        (
+            "import os\n\ndef f():\n    return 1 / 0\n\nf()\n",
+            "ZeroDivisionError: division by zero ({file}, line 4)",
+        ),
         ("import numpyy\n", "ModuleNotFoundError: No module named 'numpyy' ({file}, line 1)"),
         ("def f(:\n", "SyntaxError: invalid syntax (own_broken.py, line 1)"),
         ("import json\njson.loads('{')\n", "line 1 column 2 (char 1) ({file}, line 2)"),
@@ -93,9 +112,13 @@ def test_what_is_not_there_is_named_with_the_fix(spec, words, folder):
 )
 def test_an_import_that_fails_is_one_line_with_the_place(text, words, folder):
     (folder / "own_broken.py").write_text(text)
-    with pytest.raises(ValueError, match="the thing 'own_broken:Thing': importing own_broken raises ") as caught:
+    with pytest.raises(
+        ValueError, match="the thing 'own_broken:Thing': importing own_broken raises "
+    ) as caught:
         load("own_broken:Thing", "thing")
-    assert words.format(file=folder / "own_broken.py") in str(caught.value) and "\n" not in str(caught.value)
+    assert words.format(file=folder / "own_broken.py") in str(caught.value) and "\n" not in str(
+        caught.value
+    )
 
 
 def test_what_packages_declare_is_listed_without_an_import(folder, monkeypatch):
@@ -115,8 +138,13 @@ def test_a_name_of_two_packages_is_an_error_only_when_it_is_used(folder, monkeyp
     monkeypatch.syspath_prepend(str(folder))
     install(folder, "two-things", "second = own_broken:Thing\nfirst = own_broken:factory")
     install(folder, "other-things", "second = own_guess:Thing")
-    assert find("first", "own.things").package == "two-things" and find("third", "own.things") is None
-    with pytest.raises(ValueError, match="second is declared by the packages other-things and two-things; uninstall"):
+    assert (
+        find("first", "own.things").package == "two-things" and find("third", "own.things") is None
+    )
+    with pytest.raises(
+        ValueError,
+        match="second is declared by the packages other-things and two-things; uninstall",
+    ):
         find("second", "own.things")
 
 

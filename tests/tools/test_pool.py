@@ -146,7 +146,9 @@ def test_closing_ends_the_workers_and_the_next_request_starts_a_new_one(make):
 def test_a_forked_process_has_workers_of_its_own(make):
     pool = make(size=1)
     mine = pool.ask({}, 30)["pid"]
-    with pool._places:  # as if another thread were asking: nobody will give it back in the other process
+    with (
+        pool._places
+    ):  # as if another thread were asking: nobody will give it back in the other process
         pid = os.fork()
         if pid == 0:
             os._exit(0 if pool.ask({}, 30)["pid"] != mine else 1)

@@ -87,14 +87,18 @@ def test_a_late_child_can_be_left_to_die_by_itself(child: Child):
     with pytest.raises(Deadline):
         child.request({"sleep": 1000}, 0.1, reap=False)
     assert not child.alive
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has been sent its end, and nobody has reaped it
+    os.waitid(
+        os.P_PID, pid, os.WEXITED | os.WNOWAIT
+    )  # it has been sent its end, and nobody has reaped it
     with pytest.raises(Died, match="already ended"):
         child.request(1, 1.0)
     child.close()
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_child_that_ended_by_itself_is_not_alive_and_its_group_can_still_be_killed(child: Child, gone):
+def test_a_child_that_ended_by_itself_is_not_alive_and_its_group_can_still_be_killed(
+    child: Child, gone
+):
     sleeper, pid = child.request({"spawn": 1}, 30.0), child.pid
     assert child.alive
     os.kill(pid, signal.SIGKILL)
@@ -130,7 +134,9 @@ def test_without_limits_a_child_has_those_of_its_parent_but_leaves_no_core(child
         ({"raw": "{not json"}, "Expecting property name"),
     ],
 )
-def test_a_death_or_a_bad_frame_is_reported_with_its_reason(child: Child, payload: dict, reason: str):
+def test_a_death_or_a_bad_frame_is_reported_with_its_reason(
+    child: Child, payload: dict, reason: str
+):
     with pytest.raises(Died, match=reason):
         child.request(payload, 30.0)
     assert not child.alive
@@ -206,7 +212,9 @@ def test_a_program_that_cannot_be_started_is_an_os_error():
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_an_interrupted_request_ends_the_child_so_that_its_late_reply_answers_nothing(child: Child, monkeypatch):
+def test_an_interrupted_request_ends_the_child_so_that_its_late_reply_answers_nothing(
+    child: Child, monkeypatch
+):
     assert child.request({"n": 1}, 30.0) == {"n": 1}
 
     def interrupt(*_: object) -> None:

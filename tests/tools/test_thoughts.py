@@ -15,7 +15,10 @@ MARKS = {
     "magistral": ("[THINK]", "[/THINK]"),
     "kimi": ("◁think▷", "◁/think▷"),
     "begin": ("<|begin_of_thought|>", "<|end_of_thought|>"),
-    "harmony": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    "harmony": (
+        "<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final<|message|>",
+    ),
 }
 
 
@@ -40,7 +43,12 @@ def test_what_stands_outside_of_thoughts_is_said(name):
         f"{start}no{end}": "",
     }
     if name != "harmony":  # whose end other models have for other ends
-        texts |= {f"no{end}yes": "yes", f"no{end}no{end}yes": "yes", f"{start}no{end}no{end}yes": "yes", f"no{end}": ""}
+        texts |= {
+            f"no{end}yes": "yes",
+            f"no{end}no{end}yes": "yes",
+            f"{start}no{end}no{end}yes": "yes",
+            f"no{end}": "",
+        }
     for text, said in texts.items():
         assert without_thoughts(text) == said
 
@@ -71,7 +79,10 @@ def test_spellings_do_not_end_each_other():
 
 
 def test_an_answer_that_is_only_mentioned_in_a_thought_is_none():
-    assert without_thoughts("I put it in <answer> tags.</think><answer>4</answer>") == "<answer>4</answer>"
+    assert (
+        without_thoughts("I put it in <answer> tags.</think><answer>4</answer>")
+        == "<answer>4</answer>"
+    )
     assert without_thoughts("<think>is it <answer>5</think> or</answer> <answer>4</answer>") == (
         "or</answer> <answer>4</answer>"
     )
@@ -84,7 +95,11 @@ def test_the_last_thought_ends_behind_its_mark():
 
 @settings(deadline=None)
 @given(
-    st.lists(st.sampled_from([mark for pair in MARKS.values() for mark in pair] + ["a", " ", "<answer>", "</answer>"]))
+    st.lists(
+        st.sampled_from(
+            [mark for pair in MARKS.values() for mark in pair] + ["a", " ", "<answer>", "</answer>"]
+        )
+    )
 )
 def test_what_is_said_is_said_again(pieces):
     said = without_thoughts("".join(pieces))
@@ -92,7 +107,9 @@ def test_what_is_said_is_said_again(pieces):
     assert said == said.strip() or not thought_marks("".join(pieces))
 
 
-@pytest.mark.parametrize("pieces", [*MARKS.values(), ("<answer>", "</think>"), ("<think><answer>", "</answer>")])
+@pytest.mark.parametrize(
+    "pieces", [*MARKS.values(), ("<answer>", "</think>"), ("<think><answer>", "</answer>")]
+)
 def test_long_texts_are_read_in_linear_time(pieces):
     start, end = pieces
     for text in (

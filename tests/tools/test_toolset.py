@@ -47,7 +47,9 @@ def call(name, **arguments):
     return get_format("hermes").render(ToolCall(name, arguments))
 
 
-@pytest.mark.parametrize("env_id", ["turngym/Math-v0", "turngym/MathPython-v0", "turngym/Search-v0"])
+@pytest.mark.parametrize(
+    "env_id", ["turngym/Math-v0", "turngym/MathPython-v0", "turngym/Search-v0"]
+)
 def test_every_question_environment_takes_further_tools_by_name(folder, env_id):
     options = {"size": "tiny"} if "Search" in env_id else {}
     env = make(
@@ -57,7 +59,10 @@ def test_every_question_environment_takes_further_tools_by_name(folder, env_id):
     )
     assert list(env.toolbox.tools)[-2:] == ["shout", "write"] and env.max_turns > 1
     env.reset(seed=0)
-    assert [env.step(call("shout", text="a"))[0], env.step(call("write", line="b"))[0]] == ["A", "b"]
+    assert [env.step(call("shout", text="a"))[0], env.step(call("write", line="b"))[0]] == [
+        "A",
+        "b",
+    ]
     assert env.spec.kwargs["tools"] == "own_tools:shout, own_tools:Notes"
     env.close()
 
@@ -73,7 +78,9 @@ def test_tools_themselves_are_taken_too(folder):
         """Double."""
         return 2 * x
 
-    assert list(make("turngym/MathPython-v0", tools=[double, "own_tools:shout"]).toolbox.tools)[1:] == [
+    assert list(make("turngym/MathPython-v0", tools=[double, "own_tools:shout"]).toolbox.tools)[
+        1:
+    ] == [
         "double",
         "shout",
     ]
@@ -81,14 +88,32 @@ def test_tools_themselves_are_taken_too(folder):
 
 def test_a_package_declares_tools_by_name(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
-    install(folder, "good-tools", GROUP, shout="own_tools:shout", gone="own_tool:shout", twice="own_tools:shout")
+    install(
+        folder,
+        "good-tools",
+        GROUP,
+        shout="own_tools:shout",
+        gone="own_tool:shout",
+        twice="own_tools:shout",
+    )
     install(folder, "more-tools", GROUP, twice="own_tools:shout")
-    assert reserved_choices({"tools": "shout, other"}) == ["tools=shout"]  # that there is no other, `make` says
+    assert reserved_choices({"tools": "shout, other"}) == [
+        "tools=shout"
+    ]  # that there is no other, `make` says
     assert [tool.name for tool in load_tools("shout")] == ["shout"]
     for name, message in (
-        ("gone", "the tool gone of the package good-tools 'own_tool:shout': there is no module own_tool"),
-        ("twice", "twice is declared by the packages good-tools and more-tools; uninstall all but one"),
-        ("shot", "no tool is called 'shot'; did you mean 'shout'\\? installed packages declare gone, shout, twice; or"),
+        (
+            "gone",
+            "the tool gone of the package good-tools 'own_tool:shout': there is no module own_tool",
+        ),
+        (
+            "twice",
+            "twice is declared by the packages good-tools and more-tools; uninstall all but one",
+        ),
+        (
+            "shot",
+            "no tool is called 'shot'; did you mean 'shout'\\? installed packages declare gone, shout, twice; or",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             load_tools(name)
@@ -98,7 +123,10 @@ def test_a_package_declares_tools_by_name(folder, monkeypatch):
     ("tools", "message"),
     [
         ("own_tools:silent", "the tool 'own_tools:silent': tool silent has no docstring"),
-        ("own_tools:number", "the tool 'own_tools:number': 3 is no tool: it has no name, schema, call, reset"),
+        (
+            "own_tools:number",
+            "the tool 'own_tools:number': 3 is no tool: it has no name, schema, call, reset",
+        ),
         ("own_tools:shot", "has no shot; did you mean 'shout'?"),
         ("own_tools:shout,own_tools:shout", "two tools share a name: python, shout, shout"),
         ("", "no tool is called ''; installed packages declare none"),
@@ -117,12 +145,20 @@ def test_what_is_wrong_with_a_name_is_one_line(folder, tools, message):
         ("own_tools:shout,os:system", []),
         (["own_tools:shout", "os:system"], []),
         ([["own_tools:shout,os:system"]], ['tools=[["own_tools:shout,os:system"]]']),
-        ({"own_tools:shout": 1, "os:system": 1}, ['tools={"own_tools:shout" = 1, "os:system" = 1}']),
-        ({"a": ["own_tools:shout", {"b": "os:system"}]}, ['tools={"a" = ["own_tools:shout", {"b" = "os:system"}]}']),
+        (
+            {"own_tools:shout": 1, "os:system": 1},
+            ['tools={"own_tools:shout" = 1, "os:system" = 1}'],
+        ),
+        (
+            {"a": ["own_tools:shout", {"b": "os:system"}]},
+            ['tools={"a" = ["own_tools:shout", {"b" = "os:system"}]}'],
+        ),
     ],
 )
 def test_a_file_cannot_choose_tools_that_are_named_by_a_module(folder, tools, more):
-    assert sorted(reserved_choices({"tools": tools})) == sorted([*more, "tools=os:system", "tools=own_tools:shout"])
+    assert sorted(reserved_choices({"tools": tools})) == sorted(
+        [*more, "tools=os:system", "tools=own_tools:shout"]
+    )
     assert "own_tools" not in sys.modules and reserved_choices({"tools": 3}) == ["tools=3"]
 
 

@@ -26,7 +26,15 @@ ORIGIN = Origin("turngym/MathPython-v0", {})
 
 def said(parent: int, n: int, **values: Any) -> Turn:
     columns = (np.full(n, value, np.float32) for value in (-0.5, 1.0))
-    return Turn(parent, "assistant", "a", np.arange(n, dtype=np.int32), np.ones(n, np.bool_), *columns, **values)
+    return Turn(
+        parent,
+        "assistant",
+        "a",
+        np.arange(n, dtype=np.int32),
+        np.ones(n, np.bool_),
+        *columns,
+        **values,
+    )
 
 
 def told(parent: int, role: str, n: int) -> Turn:
@@ -35,7 +43,9 @@ def told(parent: int, role: str, n: int) -> Turn:
 
 def tree(step: int, task: int) -> Tree:
     """Three branches: one with a tool, one cut, one that fails at the second step's second task."""
-    grown = Tree((4, step - 1, task), task, f"t{task}", [told(-1, "user", 5), said(0, 3), told(1, "tool", 4)])
+    grown = Tree(
+        (4, step - 1, task), task, f"t{task}", [told(-1, "user", 5), said(0, 3), told(1, "tool", 4)]
+    )
     grown.turns += [said(2, 2), said(0, 1), told(4, "user", 2), said(5, 6), said(0, 7)]
     last = StopReason.INFRA_ERROR if (step, task) == (2, 21) else StopReason.ANSWERED
     grown.leaves = [
@@ -59,7 +69,9 @@ def run(tmp_path: Path) -> Path:
     put_lines(tmp_path, lines)
     failed = Incident("failed", "OSError: lost", (4, 1, 21, 2)).to_json()
     retry = Incident("retry", "OSError: lost", (4, 0, 10, 1)).to_json()
-    (tmp_path / "incidents.jsonl").write_text("".join(json.dumps({"step": 2, **row}) + "\n" for row in (retry, failed)))
+    (tmp_path / "incidents.jsonl").write_text(
+        "".join(json.dumps({"step": 2, **row}) + "\n" for row in (retry, failed))
+    )
     tokens = sum(line.get("tokens", 0) for line in lines)
     (tmp_path / "summary.json").write_text(json.dumps({"steps": 3, "tokens": tokens}))
     return tmp_path
@@ -96,7 +108,9 @@ def in_lines(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[Path], 
     return plant
 
 
-def in_trees(step: int, change: Callable[[list[Tree]], Any], recount: bool = False) -> Callable[[Path], None]:
+def in_trees(
+    step: int, change: Callable[[list[Tree]], Any], recount: bool = False
+) -> Callable[[Path], None]:
     """Change a journal, which stays whole; with `recount` the metrics agree with what it says then."""
 
     def plant(run: Path) -> None:
@@ -139,10 +153,26 @@ def cut(path: Path, size: int) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
-    "a missing journal": (lambda run: journal(run, 2).unlink(), "steps", "step 2: trees has no journal step-000002"),
-    "a missing line": (in_lines(lambda lines: lines.pop(2)), "steps", "step 2: metrics.jsonl has 0 lines of it"),
-    "a doubled line": (in_lines(lambda lines: lines.insert(2, lines[2])), "steps", "step 2: metrics.jsonl has 2 lines"),
-    "no line of step 0": (in_lines(lambda lines: lines.pop(0)), "steps", "step 0: metrics.jsonl has 0 lines of it"),
+    "a missing journal": (
+        lambda run: journal(run, 2).unlink(),
+        "steps",
+        "step 2: trees has no journal step-000002",
+    ),
+    "a missing line": (
+        in_lines(lambda lines: lines.pop(2)),
+        "steps",
+        "step 2: metrics.jsonl has 0 lines of it",
+    ),
+    "a doubled line": (
+        in_lines(lambda lines: lines.insert(2, lines[2])),
+        "steps",
+        "step 2: metrics.jsonl has 2 lines",
+    ),
+    "no line of step 0": (
+        in_lines(lambda lines: lines.pop(0)),
+        "steps",
+        "step 0: metrics.jsonl has 0 lines of it",
+    ),
     "lines out of order": (
         in_lines(lambda lines: lines.insert(1, lines.pop(2))),
         "steps",
@@ -159,7 +189,11 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
         "step 3: metrics.jsonl has 0 lines of it",
     ),
     "a journal cut short": (lambda run: cut(journal(run, 1), -9), "steps", "step 1: "),
-    "a lost path": (in_trees(1, lambda trees: trees[0].leaves.pop()), "groups", "step 1: branch 2 of t10 is there 0"),
+    "a lost path": (
+        in_trees(1, lambda trees: trees[0].leaves.pop()),
+        "groups",
+        "step 1: branch 2 of t10 is there 0",
+    ),
     "a lost path, counted so": (
         in_trees(1, lambda trees: (trees[0].leaves.pop(), trees[0].turns.pop()), recount=True),
         "paths",
@@ -171,7 +205,11 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
         "step 1: branch 1 of t10 is there 2 times",
     ),
     "a path too many": (
-        in_trees(1, lambda trees: trees[0].leaves.append(replace(trees[0].leaves[1], branch=3)), recount=True),
+        in_trees(
+            1,
+            lambda trees: trees[0].leaves.append(replace(trees[0].leaves[1], branch=3)),
+            recount=True,
+        ),
         "groups",
         "step 1: branch 3 of t10 is there 1 times",
     ),
@@ -185,9 +223,21 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
         "groups",
         "step 3: the key of t30 is (4, 1, 30) and not (4, 2, 30)",
     ),
-    "a group of another seed": (in_trees(3, lambda trees: setattr(trees[0], "key", (5, 2, 30))), "groups", "step 3: "),
-    "paths miscounted": (in_line(2, paths=1), "paths", "step 2: paths is 7 in metrics.jsonl and 6 in the journal"),
-    "an outcome miscounted": (in_line(1, paths__done=-1), "paths", "step 1: paths/done is 3 in metrics.jsonl and 4"),
+    "a group of another seed": (
+        in_trees(3, lambda trees: setattr(trees[0], "key", (5, 2, 30))),
+        "groups",
+        "step 3: ",
+    ),
+    "paths miscounted": (
+        in_line(2, paths=1),
+        "paths",
+        "step 2: paths is 7 in metrics.jsonl and 6 in the journal",
+    ),
+    "an outcome miscounted": (
+        in_line(1, paths__done=-1),
+        "paths",
+        "step 1: paths/done is 3 in metrics.jsonl and 4",
+    ),
     "a type of failure miscounted": (
         in_line(2, paths__tool_error=1, paths__infra_error=-1),
         "paths",
@@ -198,13 +248,21 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
         "paths",
         "step 2: paths/infra_error is nothing in metrics.jsonl and 1 in the journal",
     ),
-    "a token more drawn": (in_trees(1, more_drawn), "tokens", "step 1: tokens is 38 in metrics.jsonl and 39 in"),
+    "a token more drawn": (
+        in_trees(1, more_drawn),
+        "tokens",
+        "step 1: tokens is 38 in metrics.jsonl and 39 in",
+    ),
     "a token more given": (
         in_trees(1, more_given),
         "tokens",
         "step 1: tokens_given/tool is 8 in metrics.jsonl and 9 in the journal",
     ),
-    "tokens of another speaker": (in_trees(1, other_span), "tokens", "step 1: tokens_given/tool is 8 in metrics.jsonl"),
+    "tokens of another speaker": (
+        in_trees(1, other_span),
+        "tokens",
+        "step 1: tokens_given/tool is 8 in metrics.jsonl",
+    ),
     "a span that there is not": (
         in_lines(lambda lines: lines[1].update({"tokens_given/thought": 2})),
         "tokens",
@@ -258,7 +316,9 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
 def test_a_run_that_adds_up_has_no_problem(run):
     found = audit(run)
     assert found.problems == [] and found.steps == 3
-    assert {check: found.held(check) for check in CHECKS} == dict.fromkeys(CHECKS, (3, 3)) | {"steps": (4, 4)}
+    assert {check: found.held(check) for check in CHECKS} == dict.fromkeys(CHECKS, (3, 3)) | {
+        "steps": (4, 4)
+    }
     assert found.totals == {
         "paths/done": 11,
         "paths/truncated": 6,
@@ -275,7 +335,9 @@ def test_a_planted_fault_is_found_and_named(run, name):
     plant, check, what = FAULTS[name]
     plant(run)
     found = audit(run)
-    assert any(problem.check == check and str(problem).startswith(what) for problem in found.problems), found.problems
+    assert any(
+        problem.check == check and str(problem).startswith(what) for problem in found.problems
+    ), found.problems
     held, of = found.held(check)
     assert held == of - 1, found.problems
 
@@ -283,7 +345,9 @@ def test_a_planted_fault_is_found_and_named(run, name):
 def test_of_a_step_without_its_files_nothing_holds(run):
     journal(run, 2).unlink()
     found = audit(run)
-    assert {check: found.held(check) for check in CHECKS} == dict.fromkeys(CHECKS, (2, 3)) | {"steps": (3, 4)}
+    assert {check: found.held(check) for check in CHECKS} == dict.fromkeys(CHECKS, (2, 3)) | {
+        "steps": (3, 4)
+    }
 
 
 def test_groups_in_place_of_dropped_ones_are_counted_as_said(run):
@@ -301,20 +365,26 @@ def test_groups_in_place_of_dropped_ones_are_counted_as_said(run):
 def test_a_group_that_never_began_has_failed_as_one(run):
     def lose(trees: list[Tree]) -> None:
         trees[0].turns = [told(-1, "user", 0)]
-        trees[0].leaves = [Leaf.ended(0, branch, StopReason.INFRA_ERROR, 0.0, {}) for branch in range(3)]
+        trees[0].leaves = [
+            Leaf.ended(0, branch, StopReason.INFRA_ERROR, 0.0, {}) for branch in range(3)
+        ]
 
     in_trees(3, lose, recount=True)(run)
     (run / "summary.json").unlink()
     assert [problem.check for problem in audit(run).problems] == ["failures"] * 3
     with (run / "incidents.jsonl").open("a") as file:
-        file.write(json.dumps({"step": 3, **Incident("failed", "no reset", (4, 2, 30)).to_json()}) + "\n")
+        file.write(
+            json.dumps({"step": 3, **Incident("failed", "no reset", (4, 2, 30)).to_json()}) + "\n"
+        )
         file.write('{"step": 3, "kind": "fai')  # and died
     assert audit(run).problems == []
 
 
 def test_an_incident_of_a_step_that_was_taken_again_is_no_problem(run):
     with (run / "incidents.jsonl").open("a") as file:
-        file.write(json.dumps({"step": 3, **Incident("failed", "lost", (4, 2, 30, 1)).to_json()}) + "\n")
+        file.write(
+            json.dumps({"step": 3, **Incident("failed", "lost", (4, 2, 30, 1)).to_json()}) + "\n"
+        )
     assert audit(run).problems == []
 
 
@@ -345,7 +415,9 @@ class Counted(int):
 def test_the_work_of_an_audit_grows_with_the_steps_and_not_with_their_square(steps):
     Counted.compared = 0
     numbers = [Counted(number) for number in range(steps + 1)]
-    assert [str(one) for one in _order(steps, numbers, dict.fromkeys(range(1, steps + 1), Path()))] == []
+    assert [
+        str(one) for one in _order(steps, numbers, dict.fromkeys(range(1, steps + 1), Path()))
+    ] == []
     assert Counted.compared <= 10 * steps
 
 

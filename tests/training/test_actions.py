@@ -55,7 +55,9 @@ def sampled(weights, n):
     """Actions as often as their probability says."""
     for (a, b), weight in weights.items():
         h = [entropy(FIRST.values()), entropy(SECOND[a].values())]
-        yield from [[{"tokens": [a, b], "entropy": h, "logp": [log(FIRST[a]), log(SECOND[a][b])]}]] * round(n * weight)
+        yield from [
+            [{"tokens": [a, b], "entropy": h, "logp": [log(FIRST[a]), log(SECOND[a][b])]}]
+        ] * round(n * weight)
 
 
 def test_of_a_whole_distribution_all_three_entropies_are_the_entropy_of_the_action():
@@ -71,15 +73,24 @@ def test_the_mean_over_all_draws_is_what_its_distribution_says():
     for draw in product(range(3), repeat=n):
         _, means = measured(tree([[{"tokens": [a]}] for a in draw]))
         found += float(np.prod([p[a] for a in draw])) * means["action_entropy/0"]
-    wanted = sum(comb(n, c) * x**c * (1 - x) ** (n - c) * -(c / n) * log(c / n) for x in p for c in range(1, n + 1))
+    wanted = sum(
+        comb(n, c) * x**c * (1 - x) ** (n - c) * -(c / n) * log(c / n)
+        for x in p
+        for c in range(1, n + 1)
+    )
     assert found == pytest.approx(wanted, abs=1e-12)
 
 
 def test_a_thought_is_no_action_and_what_is_alike_decides_nothing():
-    said = [{"tokens": [i, 7, 8, a, 9], "entropy": [5, 1, 2, 4, 3], "thought": 1} for i, a in enumerate([1, 1, 2])]
+    said = [
+        {"tokens": [i, 7, 8, a, 9], "entropy": [5, 1, 2, 4, 3], "thought": 1}
+        for i, a in enumerate([1, 1, 2])
+    ]
     found, means = measured(tree([[one] for one in said]))
     assert means["action_entropy"] == pytest.approx(entropy([2 / 3, 1 / 3]))
-    assert means["decision_entropy"] == 4  # the fourth token alone: behind it the two that agree do not part
+    assert (
+        means["decision_entropy"] == 4
+    )  # the fourth token alone: behind it the two that agree do not part
     assert [one.decision_entropy for (one,) in found.values()] == [4, 4, 4]
 
 
@@ -91,10 +102,14 @@ def test_an_action_that_ends_where_another_goes_on_has_no_token_that_says_so():
 def test_invalid_actions_are_counted_apart():
     paths = [[{"tokens": [a], "valid": a < 5}] for a in (1, 1, 2, 5, 6)] + [[{"tokens": [1]}]]
     found, means = measured(tree(paths))
-    assert means["valid_actions"] == means["valid_actions/0"] == 3 / 5  # of one the environment did not say it
+    assert (
+        means["valid_actions"] == means["valid_actions/0"] == 3 / 5
+    )  # of one the environment did not say it
     assert means["action_entropy"] == pytest.approx(entropy([3 / 4, 1 / 4]))
     assert [one.valid for (one,) in found.values()] == [True, True, True, False, False, None]
-    assert np.isnan([one.action_entropy for (one,) in found.values()]).tolist() == [False] * 3 + [True] * 2 + [False]
+    assert np.isnan([one.action_entropy for (one,) in found.values()]).tolist() == [False] * 3 + [
+        True
+    ] * 2 + [False]
 
 
 def test_only_those_who_read_the_same_are_siblings():
@@ -107,8 +122,12 @@ def test_only_those_who_read_the_same_are_siblings():
     found, means = measured(tree(paths))
     assert means["action_entropy/0"] == 0 and means["action_entropy/2"] == pytest.approx(log(2))
     assert means["action_entropy/1"] == pytest.approx(entropy([1 / 3, 2 / 3]))
-    assert np.isnan(found[0, 0, 0, 3][1].action_entropy) and np.isnan(found[0, 0, 0, 2][2].action_entropy)
-    assert {key: len(own) for key, own in found.items()} == {(0, 0, 0, i): n for i, n in enumerate([3, 3, 3, 2])}
+    assert np.isnan(found[0, 0, 0, 3][1].action_entropy) and np.isnan(
+        found[0, 0, 0, 2][2].action_entropy
+    )
+    assert {key: len(own) for key, own in found.items()} == {
+        (0, 0, 0, i): n for i, n in enumerate([3, 3, 3, 2])
+    }
 
 
 def test_siblings_of_other_trees_are_none_and_a_single_path_has_none():
@@ -118,7 +137,13 @@ def test_siblings_of_other_trees_are_none_and_a_single_path_has_none():
 
 def test_choices_are_what_actions_come_down_to():
     """Four texts, of which two call one tool and one another; an answer is a choice whatever it says."""
-    one = tree([[{"tokens": [1], "tool": "a"}], [{"tokens": [2], "tool": "a"}], [{"tokens": [3], "tool": "b"}]])
+    one = tree(
+        [
+            [{"tokens": [1], "tool": "a"}],
+            [{"tokens": [2], "tool": "a"}],
+            [{"tokens": [3], "tool": "b"}],
+        ]
+    )
     _, means = measured(one)
     assert means["choice_entropy/0"] == pytest.approx(entropy([2 / 3, 1 / 3]))
     assert means["action_entropy/0"] == pytest.approx(log(3))
@@ -134,12 +159,18 @@ def test_choices_are_what_actions_come_down_to():
 
 
 def test_a_turn_that_paths_share_was_made_once():
-    one = tree([[{"tokens": [1], "logp": [-4]}, "go", {"tokens": [1]}], [{"tokens": [2], "logp": [-1]}]])
+    one = tree(
+        [[{"tokens": [1], "logp": [-4]}, "go", {"tokens": [1]}], [{"tokens": [2], "logp": [-1]}]]
+    )
     node = one.add(turn(2, [2]))
     one.leaves.append(Leaf(node, 2, Outcome.DONE, "answered", 0.0, parent=0, fork=2))
     found, means = measured(one)
     assert means["surprise/0"] == 2.5 and means["action_entropy/1"] == pytest.approx(log(2))
-    assert found[0, 0, 0, 0][0] == found[0, 0, 0, 2][0] == Acted(4, None, means["action_entropy/0"], 0.0, 0.5)
+    assert (
+        found[0, 0, 0, 0][0]
+        == found[0, 0, 0, 2][0]
+        == Acted(4, None, means["action_entropy/0"], 0.0, 0.5)
+    )
 
 
 def test_failed_paths_and_probes_are_left_out():
@@ -147,7 +178,9 @@ def test_failed_paths_and_probes_are_left_out():
     one.leaves[2] = Leaf(3, 2, Outcome.INFRA_ERROR, "infra_error", NAN)
     one.leaves[3] = Leaf(4, 3, Outcome.DONE, "answered", 1.0, trained=False)
     found, means = measured(one)
-    assert set(found) == {(0, 0, 0, 0), (0, 0, 0, 1)} and means["action_entropy"] == pytest.approx(log(2))
+    assert set(found) == {(0, 0, 0, 0), (0, 0, 0, 1)} and means["action_entropy"] == pytest.approx(
+        log(2)
+    )
 
 
 def test_information_is_that_of_the_joint_distribution():
@@ -159,15 +192,25 @@ def test_information_is_that_of_the_joint_distribution():
     assert mutual_information(pairs) == pytest.approx(plain - (6 - 3 - 2 + 1) / (2 * 24), abs=1e-12)
     trees = [tree([[{"tokens": [a]}] for x, a in pairs if x == task], task) for task in range(3)]
     _, means = measured(*trees)
-    assert means["mutual_information/0"] == mutual_information(pairs) and "mutual_information" not in means
+    assert (
+        means["mutual_information/0"] == mutual_information(pairs)
+        and "mutual_information" not in means
+    )
 
 
 def test_information_of_what_does_not_depend_is_near_zero_on_average():
     rng = np.random.default_rng(0)
-    found = [mutual_information([(x, int(rng.integers(3))) for x in range(8) for _ in range(8)]) for _ in range(400)]
+    found = [
+        mutual_information([(x, int(rng.integers(3))) for x in range(8) for _ in range(8)])
+        for _ in range(400)
+    ]
     assert abs(np.mean(found)) < 0.03 < 7 * 2 / (2 * 64)  # the bias without a correction
-    assert np.isnan(mutual_information([(0, 1), (0, 2)])) and np.isnan(mutual_information([(0, 1), (1, 2)]))
-    assert mutual_information([(x, x) for x in range(4) for _ in range(8)]) == pytest.approx(log(4) + 3 / 64)
+    assert np.isnan(mutual_information([(0, 1), (0, 2)])) and np.isnan(
+        mutual_information([(0, 1), (1, 2)])
+    )
+    assert mutual_information([(x, x) for x in range(4) for _ in range(8)]) == pytest.approx(
+        log(4) + 3 / 64
+    )
 
 
 def test_a_step_measures_them_for_controls_and_for_its_line():

@@ -85,7 +85,9 @@ def test_tools_that_are_no_longer_used_fall_silent(name):
     assert first(kinds) == 14 and kinds[13] == ["silent-tools"]  # (0.2 + 0.05) / 5 < 0.1
 
 
-@pytest.mark.parametrize("values", [[0.0] * 20, [0.09] * 5 + [0.0] * 9, [1.0] * 5 + [0.11] * 9, [1.0] * 5 + [None] * 9])
+@pytest.mark.parametrize(
+    "values", [[0.0] * 20, [0.09] * 5 + [0.0] * 9, [1.0] * 5 + [0.11] * 9, [1.0] * 5 + [None] * 9]
+)
 def test_tools_that_were_never_used_or_still_are_do_not(values):
     assert raised("tool_calls_path", values)[-1] == []
 
@@ -107,14 +109,21 @@ def test_a_share_is_too_high_where_its_mean_over_a_window_is(name, limit, kind):
     assert raised(name, [1.0] * 4 + [None]) == [[]] * 5
 
 
-@pytest.mark.parametrize("line", [{"step": 0}, {"step": 7, "refused": ""}, {"step": 7, "refused": "no"}])
+@pytest.mark.parametrize(
+    "line", [{"step": 0}, {"step": 7, "refused": ""}, {"step": 7, "refused": "no"}]
+)
 def test_a_validation_whose_turns_are_cut_is_told_at_once(line):
     def kinds(cut):
-        return [found.kind for found in alarms([{"step": 0, "valid/cut": 0.9}, {**line, "valid/cut": cut}])]
+        return [
+            found.kind
+            for found in alarms([{"step": 0, "valid/cut": 0.9}, {**line, "valid/cut": cut}])
+        ]
 
     assert kinds(0.51) == ["cut-turns"] and kinds(0.5) == kinds(None) == kinds(math.nan) == []
     (found,) = alarms([{**line, "valid/cut": 0.75}])
-    assert str(found).startswith("cut-turns: valid/cut is 0.75 (limit 0.5); ") and "--max-tokens" in str(found)
+    assert str(found).startswith(
+        "cut-turns: valid/cut is 0.75 (limit 0.5); "
+    ) and "--max-tokens" in str(found)
 
 
 def test_several_turns_are_one_alarm_and_kinds_have_an_order():
@@ -131,7 +140,10 @@ def test_a_collapse_of_actions_is_told_however_open_the_tokens_are():
     for step, line in enumerate(run[1:]):
         line["action_entropy/1"] = [0.4, 0.2, 0.05][step // 5]
     (found,) = alarms(run)
-    assert (found.kind, [level.metric for level in found.levels]) == ("entropy-collapse", ["action_entropy/1"])
+    assert (found.kind, [level.metric for level in found.levels]) == (
+        "entropy-collapse",
+        ["action_entropy/1"],
+    )
 
 
 def test_tokens_that_become_certain_are_no_collapse_where_actions_still_differ():
@@ -140,7 +152,9 @@ def test_tokens_that_become_certain_are_no_collapse_where_actions_still_differ()
     for line in run[1:]:
         line["action_entropy/1"] = 0.4
     assert alarms(run) == []
-    run[-1]["entropy_turn/2"] = run[-1].pop("action_entropy/1")  # in this step no two paths came so far
+    run[-1]["entropy_turn/2"] = run[-1].pop(
+        "action_entropy/1"
+    )  # in this step no two paths came so far
     assert alarms(run) == []
 
 
@@ -159,7 +173,9 @@ def test_null_and_nan_are_the_same():
 
 
 def test_an_alarm_says_what_was_measured_and_what_to_do():
-    found = Alarm("entropy-collapse", (Level(TURN, 0.0213, 0.12), Level("entropy_turn/2", 0.5, 0.6)))
+    found = Alarm(
+        "entropy-collapse", (Level(TURN, 0.0213, 0.12), Level("entropy_turn/2", 0.5, 0.6))
+    )
     assert str(found).startswith(
         "entropy-collapse: entropy_turn/1 is 0.0213 (limit 0.12), entropy_turn/2 is 0.5 (limit 0.6); hold the entropy"
     )
@@ -177,7 +193,27 @@ def test_advice_names_options_that_exist(advice):
 
 
 # The entropy of turn 0 as SmolLM2-135M's was on sums: at the learning rate of the recipe, and planted at a higher one.
-SUMS = [1.24, 1.02, 0.85, 0.71, 0.77, 0.55, 0.5, 0.61, 0.61, 0.57, 0.46, 0.45, 0.45, 0.34, 0.35, 0.39, 0.33, 0.3, 0.41]
+SUMS = [
+    1.24,
+    1.02,
+    0.85,
+    0.71,
+    0.77,
+    0.55,
+    0.5,
+    0.61,
+    0.61,
+    0.57,
+    0.46,
+    0.45,
+    0.45,
+    0.34,
+    0.35,
+    0.39,
+    0.33,
+    0.3,
+    0.41,
+]
 PLANTED = [0.82, 0.7, 0.55, 0.4, 0.3, 0.2, 0.12, 0.07, 0.04, 0.04, 0.03]
 
 
@@ -189,7 +225,9 @@ def test_entropy_that_is_gone_in_the_first_steps_is_told_then():
     assert "early-collapse" not in raised(TURN, late)[-1]
 
 
-@pytest.mark.parametrize(("name", "limit"), [("entropy", module.SPREAD), ("repetition", module.CIRCLING)])
+@pytest.mark.parametrize(
+    ("name", "limit"), [("entropy", module.SPREAD), ("repetition", module.CIRCLING)]
+)
 def test_text_without_sense_is_gibberish(name, limit):
     assert raised(name, [limit - 0.4] * 5 + [limit + 0.4] * 5)[-3:] == [["gibberish"]] * 3
     assert raised(name, [limit - 0.01] * 9) == [[]] * 9
@@ -197,7 +235,10 @@ def test_text_without_sense_is_gibberish(name, limit):
 
 
 def lengths(length, success):
-    run = [{"refused": "", "turns/length": a, "success": b} for a, b in zip(length, success, strict=True)]
+    run = [
+        {"refused": "", "turns/length": a, "success": b}
+        for a, b in zip(length, success, strict=True)
+    ]
     return [found.kind for found in alarms(run)]
 
 
@@ -205,7 +246,9 @@ def test_turns_that_grow_without_more_success_explode():
     grows = [30] * 5 + [50] * 5 + [80] * 5
     assert lengths(grows, [0.5] * 15) == ["length-explosion"]
     assert lengths(grows, [0.5] * 10 + [0.4] * 5) == ["length-explosion"]
-    assert lengths(grows, [0.5] * 5 + [0.8] * 5 + [0.6] * 5) == ["length-explosion"]  # what was gained is lost
+    assert lengths(grows, [0.5] * 5 + [0.8] * 5 + [0.6] * 5) == [
+        "length-explosion"
+    ]  # what was gained is lost
     assert lengths(grows, [0.3] * 5 + [0.5] * 10) == []  # longer and better
     assert lengths([30] * 5 + [80] * 10, [0.5] * 15) == []  # no longer growing
     assert lengths([5] * 5 + [10] * 5 + [20] * 5, [0.5] * 15) == []  # not long
@@ -220,7 +263,10 @@ SPREAD = "math-python --method grpo,entropy-bonus:coef=1 --lr 1e-2 --max-tokens 
 def kept(name, changed=()):
     """The first step at which each kind of alarm is raised in a run that was kept, some of its metrics `changed`."""
     columns = {**KEPT[name], **dict(changed)}
-    run = [{"refused": "", **dict(zip(columns, line, strict=True))} for line in zip(*columns.values(), strict=True)]
+    run = [
+        {"refused": "", **dict(zip(columns, line, strict=True))}
+        for line in zip(*columns.values(), strict=True)
+    ]
     found = {}
     for end in range(1, len(run) + 1):
         found = {alarm.kind: end for alarm in alarms(run[:end])} | found
@@ -234,7 +280,9 @@ def test_runs_that_learned_raise_nothing(name):
 
 @pytest.mark.parametrize(("name", "step"), [("math-python", 18), ("sums-smollm2", 28)])
 def test_the_same_fall_of_entropy_is_a_collapse_where_nothing_was_learned(name, step):
-    assert kept(name, [("success", [0.03] * len(KEPT[name]["success"]))]) == {"entropy-collapse": step}
+    assert kept(name, [("success", [0.03] * len(KEPT[name]["success"]))]) == {
+        "entropy-collapse": step
+    }
 
 
 def test_rewards_without_sense_silence_groups_and_collapse_nothing():
@@ -243,13 +291,22 @@ def test_rewards_without_sense_silence_groups_and_collapse_nothing():
 
 def test_a_bonus_that_is_too_large_is_told_as_gibberish_and_as_turns_that_grow():
     found = kept(SPREAD)
-    assert (found["gibberish"], found["length-explosion"], found["entropy-explosion"]) == (7, 10, 10)
+    assert (found["gibberish"], found["length-explosion"], found["entropy-explosion"]) == (
+        7,
+        10,
+        10,
+    )
 
 
 @pytest.mark.slow
 def test_a_run_whose_entropy_is_driven_up_is_told(tmp_path):
     config = read_recipe("math-python").changed(
-        method="grpo,entropy-bonus:coef=1", lr=1e-2, steps=12, eval_every=12, eval_tasks=8, max_tokens=48
+        method="grpo,entropy-bonus:coef=1",
+        lr=1e-2,
+        steps=12,
+        eval_every=12,
+        eval_tasks=8,
+        max_tokens=48,
     )
     prepared = run.prepare(config.changed(out=str(tmp_path)))
     assert "gibberish" in [alarm.kind for record in run.execute(prepared) for alarm in record.begun]
@@ -259,5 +316,7 @@ def test_entropy_that_erupts_and_subsides_again_and_again_is_an_alarm():
     cycle = [0.1] * 4 + [0.5] * 4 + [0.1] * 4
     assert [module.eruptions(cycle * times) for times in (1, 2, 3)] == [1, 2, 3]
     assert module.eruptions([0.5] * 9 + [0.1] * 9) == module.eruptions([0.01, 0.05] * 9) == 0
-    kinds = [alarm.kind for alarm in alarms([{"refused": "", "entropy": value} for value in cycle * 2])]
+    kinds = [
+        alarm.kind for alarm in alarms([{"refused": "", "entropy": value} for value in cycle * 2])
+    ]
     assert kinds == ["entropy-eruption"]

@@ -33,19 +33,26 @@ def bleu(words, references):
         if not matched:
             halves *= 2
         logs.append(log((matched or 1 / halves) / total))
-    near = min((len(one) for one in references), key=lambda length: (abs(length - len(words)), length))
+    near = min(
+        (len(one) for one in references), key=lambda length: (abs(length - len(words)), length)
+    )
     return min(1.0, exp(1 - near / len(words))) * exp(sum(logs) / len(logs))
 
 
 def ranks(values):
     return np.array(
-        [sum(other < value for other in values) + sum(other == value for other in values) / 2 for value in values]
+        [
+            sum(other < value for other in values) + sum(other == value for other in values) / 2
+            for value in values
+        ]
     )
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return read([write_run(tmp_path_factory.mktemp("made") / "run", steps=6, tasks=3, group=4)]).runs[0]
+    return read(
+        [write_run(tmp_path_factory.mktemp("made") / "run", steps=6, tasks=3, group=4)]
+    ).runs[0]
 
 
 def paths(run, step):
@@ -54,7 +61,8 @@ def paths(run, step):
         for leaf in tree.leaves:
             turns = [tree.turns[node] for node in tree.replies(leaf)]
             columns = (
-                np.concatenate([getattr(turn, name) for turn in turns]) for name in ("tokens", "entropy", "logp_roll")
+                np.concatenate([getattr(turn, name) for turn in turns])
+                for name in ("tokens", "entropy", "logp_roll")
             )
             yield tree.key, leaf, *columns
 
@@ -69,8 +77,15 @@ def test_a_step_is_measured_as_its_journal_has_it(run):
         advantage = np.concatenate(
             [np.full(len(row[2]), -0.5 if place % 2 else 0.5) for place, row in enumerate(every)]
         )
-        prompts = [np.concatenate([row[3] for row in rows]).astype(float).mean() for rows in by_prompt.values()]
-        kinds = [[grams(row[2].tolist(), n) for row in rows] for rows in by_prompt.values() for n in (1, 2, 3, 4)]
+        prompts = [
+            np.concatenate([row[3] for row in rows]).astype(float).mean()
+            for rows in by_prompt.values()
+        ]
+        kinds = [
+            [grams(row[2].tolist(), n) for row in rows]
+            for rows in by_prompt.values()
+            for n in (1, 2, 3, 4)
+        ]
         wanted = {
             "entropy": entropy.mean(),
             "entropy_response": np.mean([row[3].astype(float).mean() for row in every]),
@@ -79,14 +94,17 @@ def test_a_step_is_measured_as_its_journal_has_it(run):
             "reward": right.mean(),
             "logp_right": mean[right].mean(),
             "logp_wrong": mean[~right].mean(),
-            "auroc": np.mean([(a > b) + (a == b) / 2 for a, b in product(mean[right], mean[~right])]),
+            "auroc": np.mean(
+                [(a > b) + (a == b) / 2 for a, b in product(mean[right], mean[~right])]
+            ),
             "cov": np.cov(logp, advantage, ddof=0)[0, 1],
             "cov_p": np.cov(logp, np.exp(logp) * advantage, ddof=0)[0, 1],
             "self_bleu": 1.0,  # all say the same
         }
         places = np.ceil(np.exp(mean) * 10)  # a bin holds its upper end
         wanted["ece"] = sum(
-            abs(right[at].mean() - np.exp(mean)[at].mean()) * at.mean() for at in map(places.__eq__, set(places))
+            abs(right[at].mean() - np.exp(mean)[at].mean()) * at.mean()
+            for at in map(places.__eq__, set(places))
         )
         assert sorted(found) == sorted(analyse.QUANTITIES)
         assert found == pytest.approx(wanted, abs=1e-9)
@@ -114,7 +132,9 @@ def test_the_reward_law_has_the_worked_example():
     entropy = dict(enumerate([1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05]))
     reward = dict(enumerate([0.10, 0.245, 0.32, 0.385, 0.41, 0.436, 0.447]))
     law = analyse.reward_law(entropy, reward)
-    assert (law["a"], law["b"], law["b"] - law["a"]) == pytest.approx((0.208355, 0.665358, 0.457003), abs=1e-6)
+    assert (law["a"], law["b"], law["b"] - law["a"]) == pytest.approx(
+        (0.208355, 0.665358, 0.457003), abs=1e-6
+    )
     slope, intercept = np.polyfit(np.exp(list(entropy.values())), list(reward.values()), 1)
     left = np.array(list(reward.values())) - slope * np.exp(list(entropy.values())) - intercept
     r2 = 1 - (left**2).sum() / (np.var(list(reward.values())) * 7)
@@ -128,7 +148,9 @@ def test_the_change_of_entropy_is_that_to_the_next_step():
     for step, value in cov.items():
         entropy[step + 1] = entropy[step] - 0.5 * value
     law = analyse.entropy_law(entropy, cov)
-    assert (law["slope"], law["intercept"], law["r2"], law["spearman"]) == pytest.approx((0.5, 0, 1, 1), abs=1e-9)
+    assert (law["slope"], law["intercept"], law["r2"], law["spearman"]) == pytest.approx(
+        (0.5, 0, 1, 1), abs=1e-9
+    )
 
 
 def test_the_command_prints_a_table_and_writes_all_numbers(run, capsys):
@@ -140,7 +162,9 @@ def test_the_command_prints_a_table_and_writes_all_numbers(run, capsys):
     data = json.loads((run.folder / "analysis.json").read_text())["runs"][0]
     found = analyse.Analysis.of(run)
     assert data["spearman"] == found.spearman and data["reward_law"] == found.reward_law
-    assert {int(step): value for step, value in data["series"]["ece"].items()} == found.series["ece"]
+    assert {int(step): value for step, value in data["series"]["ece"].items()} == found.series[
+        "ece"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,4 +184,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, capsys
     with pytest.raises(SystemExit):
         main(["analyse", str(write_run(tmp_path / "run", steps=1)), "--quiet"])
     said = " ".join(capsys.readouterr().err.split())
-    assert 'scikit-learn is not installed; install the analysis extra: pip install "turngym[analysis]"' in said
+    assert (
+        'scikit-learn is not installed; install the analysis extra: pip install "turngym[analysis]"'
+        in said
+    )

@@ -13,7 +13,13 @@ import torch
 from torch import Tensor
 
 from turngym.agents import evaluate
-from turngym.agents.architecture import FAMILIES, UnsupportedModel, check_architecture, logit_scale, support_of
+from turngym.agents.architecture import (
+    FAMILIES,
+    UnsupportedModel,
+    check_architecture,
+    logit_scale,
+    support_of,
+)
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch.decoder import Decoder, Weights, unusual
 from turngym.agents.engines.torch.runner import Fallback, Runner
@@ -49,7 +55,11 @@ WHOLE = {  # a window that is no shorter than the context is full attention
     f"{name}, whole": (name, {"sliding_window": CONTEXT})
     for name in ("mistral", "gemma3_text", "olmo3", "exaone4", "ministral", "cohere2")
 }
-CASES: dict[str, tuple[str, dict[str, Any]]] = {**{name: (name, {}) for name in SAMPLED}, **WINDOWED, **WHOLE}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in SAMPLED},
+    **WINDOWED,
+    **WHOLE,
+}
 
 
 def made(case: str) -> Any:
@@ -79,13 +89,17 @@ def test_the_engine_computes_what_the_model_computes(case):
     model = made(case)
     ids = np.random.default_rng(1).integers(3, 600, (2, 90))
     with torch.no_grad():
-        expected = [model(input_ids=torch.tensor(row)[None], use_cache=False).logits[0] for row in ids]
+        expected = [
+            model(input_ids=torch.tensor(row)[None], use_cache=False).logits[0] for row in ids
+        ]
     runner, lengths = runner_of(model), [20, 70]
     runner.prefill([0, 1], [0, 0], [row[:length] for row, length in zip(ids, lengths)])
     for step in range(4):
         slots = [0, 1] * 4
         places = [lengths[slot] + step for slot in slots]
-        logits = runner.decode(slots, places, [int(ids[slot, place]) for slot, place in zip(slots, places)])
+        logits = runner.decode(
+            slots, places, [int(ids[slot, place]) for slot, place in zip(slots, places)]
+        )
         for row, slot, place in zip(logits, slots, places):
             torch.testing.assert_close(row, expected[slot][place], rtol=0, atol=2e-5)
 
@@ -101,9 +115,16 @@ def test_the_learner_computes_what_the_model_computes_or_refuses_it(case, tmp_pa
         return
     tokens, names = paths_of_a_tree()
     layout = layout_of(tokens, names)
-    base, head, scale = model.base_model, model.get_output_embeddings(), logit_scale(model.config.to_dict())
+    base, head, scale = (
+        model.base_model,
+        model.get_output_embeddings(),
+        logit_scale(model.config.to_dict()),
+    )
     hidden = hidden_states(model, layout, CPU)
-    weights = [torch.randn(len(path), hidden.shape[1], generator=torch.Generator().manual_seed(1)) for path in tokens]
+    weights = [
+        torch.randn(len(path), hidden.shape[1], generator=torch.Generator().manual_seed(1))
+        for path in tokens
+    ]
     alone = [base(input_ids=path[None], use_cache=False).last_hidden_state[0] for path in tokens]
     for place, path, expected in zip(layout.places, tokens, alone, strict=True):
         torch.testing.assert_close(hidden[place], expected, rtol=0, atol=2e-5)
@@ -111,21 +132,27 @@ def test_the_learner_computes_what_the_model_computes_or_refuses_it(case, tmp_pa
         torch.testing.assert_close(head(hidden[place] * scale), logits, rtol=0, atol=1e-4)
     shared = sum((hidden[place] * weight).sum() for place, weight in zip(layout.places, weights))
     apart = sum((path * weight).sum() for path, weight in zip(alone, weights))
-    assert (gradient(base, shared) - gradient(base, apart)).norm() < 1e-5 * gradient(base, apart).norm()
+    assert (gradient(base, shared) - gradient(base, apart)).norm() < 1e-5 * gradient(
+        base, apart
+    ).norm()
 
 
 def gradient(base: Any, loss: Any) -> Tensor:
     parameters = [parameter for parameter in base.parameters() if parameter.requires_grad]
     parts = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
     zeros = (torch.zeros_like(parameter) for parameter in parameters)
-    return torch.cat([(zero if part is None else part).flatten() for part, zero in zip(parts, zeros)])
+    return torch.cat(
+        [(zero if part is None else part).flatten() for part, zero in zip(parts, zeros)]
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_and_an_evaluation_come_to_their_end_or_are_refused(case, tmp_path):
     model = made(case)
     folder = save_model(model, tmp_path / "model")
-    config = TrainConfig("turngym/Math-v0", policy=str(folder), out=str(tmp_path / "run"), prompts=2, group=2)
+    config = TrainConfig(
+        "turngym/Math-v0", policy=str(folder), out=str(tmp_path / "run"), prompts=2, group=2
+    )
     config = config.changed(max_tokens=6, steps=1, eval_every=1, eval_tasks=1, difficulty=(1,))
     sampling = SamplingOptions(max_tokens=6)
     prepared = evaluate.prepare("turngym/Math-v0", {}, str(folder), episodes=1, sampling=sampling)
@@ -136,7 +163,9 @@ def test_a_step_and_an_evaluation_come_to_their_end_or_are_refused(case, tmp_pat
         return
     with closing(prepare(config)) as run:
         assert [record.step for record in execute(run)][-1] == 1
-    again = evaluate.prepare("turngym/Math-v0", {}, str(tmp_path / "run"), episodes=1, sampling=sampling)
+    again = evaluate.prepare(
+        "turngym/Math-v0", {}, str(tmp_path / "run"), episodes=1, sampling=sampling
+    )
     assert evaluate.run(again).episodes == 1
 
 

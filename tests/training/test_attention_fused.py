@@ -62,11 +62,16 @@ def test_blocks_are_those_that_the_dense_mask_gives(seed):
     laid = layout_of(*forest(seed, paths=14, longest=400))
     mine = block_mask(laid, CPU)
     size = len(laid.tokens) + padding(laid)
-    theirs = create_block_mask(mine.mask_mod, None, None, size, size, device="cpu", BLOCK_SIZE=BLOCK)
+    theirs = create_block_mask(
+        mine.mask_mod, None, None, size, size, device="cpu", BLOCK_SIZE=BLOCK
+    )
     for name in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
         assert torch.equal(getattr(mine, name), getattr(theirs, name))
     assert torch.equal(mine.to_dense(), theirs.to_dense())
-    for which, count in (("kv_indices", "kv_num_blocks"), ("full_kv_indices", "full_kv_num_blocks")):
+    for which, count in (
+        ("kv_indices", "kv_num_blocks"),
+        ("full_kv_indices", "full_kv_num_blocks"),
+    ):
         listed = torch.arange(size // BLOCK) < getattr(mine, count)[..., None]
         assert torch.equal(getattr(mine, which)[listed], getattr(theirs, which)[listed])
     assert mine.shape == (1, 1, size, size) and int(mine.full_kv_num_blocks.sum())
@@ -74,7 +79,9 @@ def test_blocks_are_those_that_the_dense_mask_gives(seed):
 
 def test_whole_blocks_need_no_padding():
     laid = layout_of([torch.arange(256)], [torch.arange(256)])
-    assert padding(laid) == 0 and torch.equal(dense(block_mask(laid, CPU)), torch.ones(256, 256).tril().bool())
+    assert padding(laid) == 0 and torch.equal(
+        dense(block_mask(laid, CPU)), torch.ones(256, 256).tril().bool()
+    )
     assert padding(layout_of([torch.arange(257)], [torch.arange(257)])) == 127
 
 
@@ -109,9 +116,13 @@ def test_hidden_states_are_those_of_segments(dtype, apart, monkeypatch):
     assert (found - expected).norm() < apart * expected.norm()
 
 
-def masked(query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, scale: float, enable_gqa: bool) -> Tensor:
+def masked(
+    query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, scale: float, enable_gqa: bool
+) -> Tensor:
     """Plain attention to what a block mask shows, its blocks and its function both."""
-    shown = block_mask.to_dense()[0, 0].bool().repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    shown = (
+        block_mask.to_dense()[0, 0].bool().repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    )
     mask = shown & dense(block_mask)
     return torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
@@ -122,11 +133,17 @@ def masked(query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, sca
 def test_gradients_through_the_mask_are_those_of_segments(checkpointing, monkeypatch):
     monkeypatch.setattr(attention, "_compiled", lambda: masked)
     one, laid = model(torch.float64), layout_of(*forest(3))
-    weight = torch.randn(len(laid.tokens), 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weight = torch.randn(
+        len(laid.tokens), 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
 
     def gradient(**options: Any) -> Tensor:
         loss = (hidden_states(one, laid, CPU, **options) * weight).sum()
-        return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(one.model.parameters()))])
+        return torch.cat(
+            [part.flatten() for part in torch.autograd.grad(loss, list(one.model.parameters()))]
+        )
 
     expected = gradient()
-    assert (gradient(fused=True, checkpointing=checkpointing) - expected).norm() < 1e-9 * expected.norm()
+    assert (
+        gradient(fused=True, checkpointing=checkpointing) - expected
+    ).norm() < 1e-9 * expected.norm()

@@ -19,14 +19,18 @@ def here(tmp_path, monkeypatch):
     """A current folder with tasks in it and beside it."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    rows = "".join(json.dumps({"problem": f"{n} + {n}?", "answer": str(2 * n)}) + "\n" for n in range(40))
+    rows = "".join(
+        json.dumps({"problem": f"{n} + {n}?", "answer": str(2 * n)}) + "\n" for n in range(40)
+    )
     for name in ("here/near.jsonl", "far.jsonl"):
         (tmp_path / name).write_text(rows)
     return tmp_path / "here"
 
 
 def recipe(here, **values):
-    (here / "mine.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+    (here / "mine.toml").write_text(
+        "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+    )
     return "mine.toml"
 
 
@@ -45,9 +49,15 @@ RESERVED = {
 def test_a_recipe_does_not_choose_where_to_write_what_to_send_and_what_lies_elsewhere(here, name):
     value, why = RESERVED[name]
     path = recipe(here, **{name: value})
-    with pytest.raises(ValueError, match=rf"mine\.toml asks for .{name}=.*{why}.*a file cannot choose that"):
+    with pytest.raises(
+        ValueError, match=rf"mine\.toml asks for .{name}=.*{why}.*a file cannot choose that"
+    ):
         read_recipe(path)
-    flags = ["--resume", "--out", "x"] if name == "resume" else [f"--{name.replace('_', '-')}", str(value)]
+    flags = (
+        ["--resume", "--out", "x"]
+        if name == "resume"
+        else [f"--{name.replace('_', '-')}", str(value)]
+    )
     if name != "resume":
         assert recipe_of(["train", path, *flags])
 
@@ -59,7 +69,9 @@ def test_a_recipe_may_name_what_lies_near_and_what_every_command_has(here):
         assert read_recipe(recipe(here, policy=policy)).policy == policy
     (here / "sub").mkdir()
     (here / "mine.toml").rename(here / "sub" / "mine.toml")
-    (here / "sub" / "mine.toml").write_text(f"tasks = {json.dumps(str(here / 'sub' / 'x.jsonl'))}\n")
+    (here / "sub" / "mine.toml").write_text(
+        f"tasks = {json.dumps(str(here / 'sub' / 'x.jsonl'))}\n"
+    )
     assert read_recipe("sub/mine.toml").environment.tasks
 
 
@@ -67,28 +79,43 @@ def test_a_warm_up_writes_no_folder_that_a_recipe_names_elsewhere(here):
     path = recipe(here, env="turngym/Household-v0", policy="/some/model")
     with pytest.raises(ValueError, match="policy=/some/model"):
         warmup_of(["warmup", path])
-    assert warmup_of(["warmup", recipe(here, env="turngym/Household-v0", policy="runs/x", out="/y")]).out
+    assert warmup_of(
+        ["warmup", recipe(here, env="turngym/Household-v0", policy="runs/x", out="/y")]
+    ).out
 
 
-@pytest.mark.parametrize("value", ["trust-remote-code", "max-num-seqs=1 --trust-remote-code", "max-num-seqs=a:b"])
+@pytest.mark.parametrize(
+    "value", ["trust-remote-code", "max-num-seqs=1 --trust-remote-code", "max-num-seqs=a:b"]
+)
 def test_an_option_of_a_server_is_a_number_under_a_known_name(here, value, monkeypatch):
     path = recipe(here, engine="vllm", server_option=[value])
     with pytest.raises(ValueError, match="server_option="):
         read_recipe(path)
-    assert read_recipe(recipe(here, engine="vllm", server_option=["max-num-seqs=16", "enforce-eager"]))
+    assert read_recipe(
+        recipe(here, engine="vllm", server_option=["max-num-seqs=16", "enforce-eager"])
+    )
 
 
 @pytest.mark.parametrize(
     "line",
-    ["tasks = '../far.jsonl'", "shots = '/etc/passwd'", "tasks = 'a/b'", "option = ['tools={\"own:f\"=1}']"],
+    [
+        "tasks = '../far.jsonl'",
+        "shots = '/etc/passwd'",
+        "tasks = 'a/b'",
+        "option = ['tools={\"own:f\"=1}']",
+    ],
 )
 def test_a_suite_does_not_choose_either(here, line):
     (here / "own.toml").write_text(f"env = 'turngym/MathPython-v0'\n{line}\n")
-    with pytest.raises(ValueError, match=r"own\.toml asks for (tasks|shots|tools)=.*leave it out, and give --"):
+    with pytest.raises(
+        ValueError, match=r"own\.toml asks for (tasks|shots|tools)=.*leave it out, and give --"
+    ):
         suite_of(["--suite", "own.toml"], Eval())
 
 
-@pytest.mark.parametrize("key", ["policy", "out", "log", "server", "base_url", "api_key_env", "resume", "against"])
+@pytest.mark.parametrize(
+    "key", ["policy", "out", "log", "server", "base_url", "api_key_env", "resume", "against"]
+)
 def test_a_suite_has_no_word_for_what_is_the_commands(here, key):
     (here / "own.toml").write_text(f"{key} = 'x'\n")
     with pytest.raises(ValueError, match=f"sets {key}; a suite sets env, split"):
@@ -143,7 +170,9 @@ def test_a_run_that_sends_its_metrics_away_goes_on_when_the_command_says_so(here
     assert "--log wandb" in resume_hint(here / "run", from_run(here / "run", None))
 
 
-@pytest.mark.parametrize("tasks", ["/etc/shadow", "/dev/zero", "/dev/zero.jsonl", "a/b", "http://10.0.0.1/x"])
+@pytest.mark.parametrize(
+    "tasks", ["/etc/shadow", "/dev/zero", "/dev/zero.jsonl", "a/b", "http://10.0.0.1/x"]
+)
 def test_a_run_does_not_read_what_is_no_task_file(here, tasks):
     (here / "run").mkdir()
     (here / "run" / "config.toml").write_text(to_toml(TrainConfig().changed(tasks=tasks), {}))
@@ -165,4 +194,6 @@ def test_a_run_in_which_something_leads_out_does_not_go_on(here, capsys):
     (here / "run" / "trees").symlink_to("..")
     with pytest.raises(SystemExit) as left:
         cli.main(["train", "--resume", "--out", "run", "--quiet"])
-    assert left.value.code == 2 and "trees is a link that leads out of run" in capsys.readouterr().err
+    assert (
+        left.value.code == 2 and "trees is a link that leads out of run" in capsys.readouterr().err
+    )

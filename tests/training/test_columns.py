@@ -10,7 +10,12 @@ from turngym.training.objective import start_terms
 
 
 def test_outcomes_are_numbered_as_declared() -> None:
-    assert [OUTCOMES[number] for number in (0, 1, 2, 3)] == ["done", "truncated", "tool_error", "infra_error"]
+    assert [OUTCOMES[number] for number in (0, 1, 2, 3)] == [
+        "done",
+        "truncated",
+        "tool_error",
+        "infra_error",
+    ]
 
 
 def test_only_done_and_truncated_paths_are_rewarded(batch_of) -> None:
@@ -24,7 +29,9 @@ def test_turn_and_group_are_read_through_the_row(batch_of) -> None:
 
 
 def test_slice_takes_whole_paths_and_renumbers_them(batch_of) -> None:
-    batch = batch_of([[2, 1], [1], [2]], logp_old=[0, 1, 2, 3, 4, 5], logp_ref=[0, 10, 20, 30, 40, 50])
+    batch = batch_of(
+        [[2, 1], [1], [2]], logp_old=[0, 1, 2, 3, 4, 5], logp_ref=[0, 10, 20, 30, 40, 50]
+    )
     batch = replace(batch, extras={"top": torch.arange(12.0).reshape(6, 2)})
     part = batch.slice(range(1, 3))
     assert batch.span(range(1, 3)) == slice(3, 6)
@@ -63,10 +70,15 @@ def test_paths_must_lie_end_to_end(batch_of) -> None:
 
 def test_terms_slice_cuts_every_column_and_the_penalties() -> None:
     terms = start_terms(torch.arange(4.0))
-    terms = replace(terms, penalties=(Penalty("p", torch.arange(4.0), lambda current, batch, terms: current.logp),))
+    terms = replace(
+        terms,
+        penalties=(Penalty("p", torch.arange(4.0), lambda current, batch, terms: current.logp),),
+    )
     part = terms.slice(slice(1, 3))
     assert part.advantage.tolist() == [1, 2]
-    assert {column.numel() for column in vars(part).values() if isinstance(column, torch.Tensor)} == {2}
+    assert {
+        column.numel() for column in vars(part).values() if isinstance(column, torch.Tensor)
+    } == {2}
     assert part.penalties[0].coef.tolist() == [1, 2]
 
 
@@ -76,4 +88,6 @@ def test_now_at_the_start_is_the_old_policy_and_detach_drops_the_gradient(toy) -
     assert start.entropy is toy.batch.entropy
     now = toy.current(toy.logits.clone().requires_grad_())
     now = now_of(Current(now.logp, now.entropy, {"top": now.logp}))
-    assert not (now.logp.requires_grad or now.entropy.requires_grad or now.extras["top"].requires_grad)
+    assert not (
+        now.logp.requires_grad or now.entropy.requires_grad or now.extras["top"].requires_grad
+    )

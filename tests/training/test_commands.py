@@ -37,7 +37,9 @@ def command(capsys):
 @pytest.fixture
 def folder(tmp_path):
     """A run without a step."""
-    (tmp_path / "config.toml").write_text(to_toml(TrainConfig().changed(steps=1, prompts=1, group=1), {}))
+    (tmp_path / "config.toml").write_text(
+        to_toml(TrainConfig().changed(steps=1, prompts=1, group=1), {})
+    )
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
     return tmp_path
 
@@ -71,7 +73,9 @@ def test_verify_of_an_installed_package_says_what_it_needs(tmp_path):
     for name in ("__init__.py", "__main__.py", "tools", "envs", "agents", "training"):
         (package / name).symlink_to(root / name)
     installed = "sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in f.__module__]"
-    code = f"import sys; {installed}; from turngym.__main__ import main; main(['verify', 'sandbox'])"
+    code = (
+        f"import sys; {installed}; from turngym.__main__ import main; main(['verify', 'sandbox'])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -26,7 +26,9 @@ from turngym.training.config import (
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_shipped_recipe_loads_and_changes_exactly_what_it_says(name):
     values = recipe_keys(name)
-    named = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    named = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
     assert flat(read_recipe(name)) == {**flat(TrainConfig()), **named}
 
 
@@ -36,7 +38,9 @@ def test_the_recipe_of_the_command_line_ships():
 
 def test_a_recipe_can_be_any_toml_file(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text('steps = 3\nlr = 1\ndifficulty = [4, 5]\noption = ["max_turns=2"]\ntasks = "x.jsonl"\n')
+    path.write_text(
+        'steps = 3\nlr = 1\ndifficulty = [4, 5]\noption = ["max_turns=2"]\ntasks = "x.jsonl"\n'
+    )
     assert read_recipe(str(path)) == TrainConfig().changed(
         steps=3, lr=1, difficulty=(4, 5), option=("max_turns=2",), tasks="x.jsonl"
     )
@@ -71,7 +75,8 @@ def test_a_mistake_in_a_recipe_is_named_with_its_file(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("math-pyton", "did you mean 'math-python'? recipes are"), ("x.toml", "there is no recipe")]
+    ("name", "hint"),
+    [("math-pyton", "did you mean 'math-python'? recipes are"), ("x.toml", "there is no recipe")],
 )
 def test_a_recipe_that_does_not_exist_is_refused_with_those_that_do(name, hint):
     with pytest.raises(FileNotFoundError, match=re.escape(hint)):
@@ -82,7 +87,16 @@ def test_a_recipe_that_does_not_exist_is_refused_with_those_that_do(name, hint):
     ("values", "message"),
     [
         ({name: 0}, f"{name} is 0; it must be at least 1")
-        for name in ("steps", "prompts", "group", "max_tokens", "rank", "micro_tokens", "eval_every", "eval_tasks")
+        for name in (
+            "steps",
+            "prompts",
+            "group",
+            "max_tokens",
+            "rank",
+            "micro_tokens",
+            "eval_every",
+            "eval_tasks",
+        )
     ]
     + [
         ({name: value}, f"{name} is {value}; it must be above 0 and finite")
@@ -108,19 +122,35 @@ def test_a_config_survives_the_run_folder(tmp_path):
     for one in (
         TrainConfig(),
         TrainConfig().changed(
-            tasks='a "b"\\c\n.jsonl', difficulty=(3,), option=("families=['words']", "max_turns=1"), lr=1e-05, seed=7
+            tasks='a "b"\\c\n.jsonl',
+            difficulty=(3,),
+            option=("families=['words']", "max_turns=1"),
+            lr=1e-05,
+            seed=7,
         ),
         TrainConfig().changed(
-            policy="naïve 漢字", shuffle_rewards=True, alpha=1e16, targets=("q_proj", "up_proj"), out="runs/x"
+            policy="naïve 漢字",
+            shuffle_rewards=True,
+            alpha=1e16,
+            targets=("q_proj", "up_proj"),
+            out="runs/x",
         ),
     ):
         (tmp_path / "config.toml").write_text(to_toml(one, {"version": "0", "revision": "abc+"}))
         assert from_run(tmp_path) == one
-        assert tomllib.loads((tmp_path / "config.toml").read_text())["record"] == {"version": "0", "revision": "abc+"}
+        assert tomllib.loads((tmp_path / "config.toml").read_text())["record"] == {
+            "version": "0",
+            "revision": "abc+",
+        }
 
 
 def test_what_made_a_run_is_recorded_beside_its_config(tmp_path):
-    for record in ({}, {"version": "0"}, {"levels": {}}, {"levels": {"python": "namespaces", 'a "b" c': "é"}, "n": 1}):
+    for record in (
+        {},
+        {"version": "0"},
+        {"levels": {}},
+        {"levels": {"python": "namespaces", 'a "b" c': "é"}, "n": 1},
+    ):
         (tmp_path / "config.toml").write_text(to_toml(TrainConfig(), record))
         assert recorded(tmp_path) == record and from_run(tmp_path) == TrainConfig()
     (tmp_path / "config.toml").write_text("record = 3\n")
@@ -134,19 +164,25 @@ def test_resuming_is_no_part_of_what_a_run_is(tmp_path):
 
 def test_a_run_whose_config_is_something_else_is_named(tmp_path):
     (tmp_path / "config.toml").write_text("steps = 3\n")
-    with pytest.raises(ValueError, match=r"config\.toml has no table \[train\]; it is no config of a run"):
+    with pytest.raises(
+        ValueError, match=r"config\.toml has no table \[train\]; it is no config of a run"
+    ):
         from_run(tmp_path)
 
 
 def test_values_are_taken_as_given_where_they_fit():
-    assert from_mapping({"difficulty": (1,), "lr": 1e-4}, "here") == TrainConfig().changed(difficulty=(1,), lr=1e-4)
+    assert from_mapping({"difficulty": (1,), "lr": 1e-4}, "here") == TrainConfig().changed(
+        difficulty=(1,), lr=1e-4
+    )
 
 
 def test_the_revision_is_that_of_the_checkout_with_a_mark_where_files_differ(tmp_path, monkeypatch):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x"]
 
     def run(*command):
-        return subprocess.run([*git, *command], check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            [*git, *command], check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     monkeypatch.setattr(config, "__file__", str(tmp_path / "config.py"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
@@ -169,8 +205,14 @@ def test_a_recipe_or_run_folder_cannot_choose_a_weaker_isolation_level(tmp_path,
     recipe = tmp_path / "mine.toml"
     recipe.write_text(f"option = ['max_turns=3', 'level=\"{level}\"']\n")
     (tmp_path / "config.toml").write_text(to_toml(weak, {}))
-    for read in (lambda level: read_recipe(str(recipe), allowed=level), lambda level: from_run(tmp_path, level)):
-        with pytest.raises(ValueError, match=f"asks for isolation level '{level}', which is weaker than the default"):
+    for read in (
+        lambda level: read_recipe(str(recipe), allowed=level),
+        lambda level: from_run(tmp_path, level),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=f"asks for isolation level '{level}', which is weaker than the default",
+        ):
             read(())
         assert any(level in option for option in read((level,)).environment.option)
 
@@ -208,7 +250,9 @@ def test_a_recipe_or_run_folder_cannot_choose_what_reaches_further(tmp_path, mon
     values, flags = WIDER[name]
     foreign = Entry("other/Env-v0", "evil_module_of_a_stranger:make", "", package="other")
     monkeypatch.setattr("turngym.envs.registry.entries", lambda: (*ENVS, foreign))
-    monkeypatch.setattr("turngym.agents.settings.find_spec", lambda name: name)  # whether vLLM is installed or not
+    monkeypatch.setattr(
+        "turngym.agents.settings.find_spec", lambda name: name
+    )  # whether vLLM is installed or not
     recipe = tmp_path / "mine.toml"
     recipe.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
     (tmp_path / "config.toml").write_text("[train]\n" + recipe.read_text())
@@ -220,8 +264,19 @@ def test_a_recipe_or_run_folder_cannot_choose_what_reaches_further(tmp_path, mon
 
 
 def test_what_a_file_may_choose_is_not_asked_for(tmp_path):
-    for option in ("memory_mb=256", "timeout=2.5", "level=namespaces", "visit=false", "packages=[]"):
-        assert reserved_choices(EnvOptions("gsm8k", option=(option,)).kwargs(), "turngym/MathPython-v0") == []
+    for option in (
+        "memory_mb=256",
+        "timeout=2.5",
+        "level=namespaces",
+        "visit=false",
+        "packages=[]",
+    ):
+        assert (
+            reserved_choices(
+                EnvOptions("gsm8k", option=(option,)).kwargs(), "turngym/MathPython-v0"
+            )
+            == []
+        )
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "tasks.jsonl").touch()
     assert reserved_choices({"tasks": str(tmp_path / "own" / "tasks.jsonl")}) == []
@@ -231,14 +286,16 @@ def test_what_a_file_may_choose_is_not_asked_for(tmp_path):
 
 def test_the_command_line_may_choose_a_weaker_isolation_level(tmp_path):
     out = ["--out", str(tmp_path)]
-    (tmp_path / "config.toml").write_text(to_toml(TrainConfig().changed(option=("level=landlock",)), {}))
+    (tmp_path / "config.toml").write_text(
+        to_toml(TrainConfig().changed(option=("level=landlock",)), {})
+    )
     with pytest.raises(ValueError, match="add --option level=landlock to the command"):
         recipe_of(["train", "--resume", *out])
     with pytest.raises(ValueError, match="add --option level=landlock to the command"):
         recipe_of(["train", "--resume", *out, "--option", "level=rlimits-only"])
-    assert recipe_of(["train", "--resume", *out, "--option", "level=landlock"]).environment.option == (
-        "level=landlock",
-    )
+    assert recipe_of(
+        ["train", "--resume", *out, "--option", "level=landlock"]
+    ).environment.option == ("level=landlock",)
 
 
 def test_the_default_method_is_plain_grpo():

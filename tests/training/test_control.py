@@ -9,7 +9,16 @@ from turngym.agents.engine import Sampling
 from turngym.agents.trajectory import Event, Spawn
 from turngym.envs import Outcome
 from turngym.training.columns import Now
-from turngym.training.control import Control, Needs, Request, Stats, Verdict, advantages, chain, numbers_of
+from turngym.training.control import (
+    Control,
+    Needs,
+    Request,
+    Stats,
+    Verdict,
+    advantages,
+    chain,
+    numbers_of,
+)
 from turngym.training.objective import start_terms
 
 STATS = Stats(step=0, phase="update", entropy=0.5)
@@ -21,7 +30,12 @@ def functional(logits, drawn):
 
 def test_a_control_without_parts_changes_nothing(toy) -> None:
     control = Control(name="nothing")
-    state, batch, sampling, stats = control.init(), toy.batch, Sampling(temperature=0.7), Stats(0, "update")
+    state, batch, sampling, stats = (
+        control.init(),
+        toy.batch,
+        Sampling(temperature=0.7),
+        Stats(0, "update"),
+    )
     terms = start_terms(batch.logp_old)
     assert state == {}
     assert control.sample(sampling, state) is sampling
@@ -40,7 +54,9 @@ def test_without_credit_the_advantage_is_the_score_and_zero_where_there_is_none(
 
 
 def test_a_credit_cannot_teach_from_a_path_that_earned_no_score(batch_of) -> None:
-    batch = batch_of([[1], [2]], scores=[1.0, float("nan")], ends=[Outcome.DONE, Outcome.INFRA_ERROR])
+    batch = batch_of(
+        [[1], [2]], scores=[1.0, float("nan")], ends=[Outcome.DONE, Outcome.INFRA_ERROR]
+    )
     control = Control(name="careless", credit=lambda batch, state: batch.turns.score[batch.row] + 1)
     assert advantages(control, batch, {}).tolist() == [2, 0, 0]
 
@@ -66,7 +82,10 @@ def test_needs_join() -> None:
 
 
 def test_needs_refuse_two_things_of_one_name() -> None:
-    one, other = (Needs(functionals={"top": function}) for function in (functional, lambda logits, drawn: drawn))
+    one, other = (
+        Needs(functionals={"top": function})
+        for function in (functional, lambda logits, drawn: drawn)
+    )
     with pytest.raises(ValueError, match="different functionals called 'top'; rename one"):
         one | other
 
@@ -86,7 +105,9 @@ def test_a_plan_answers_an_event_with_spawns() -> None:
         return [Spawn(event.node, 5, n=min(2, event.budget))] if event.kind == "turn" else []
 
     control = Control(name="forks", plan=plan)
-    assert control.plan(None, Event("turn", node=3, branch=0, budget=1), (0, 1, 2), {}) == [Spawn(3, 5, n=1)]
+    assert control.plan(None, Event("turn", node=3, branch=0, budget=1), (0, 1, 2), {}) == [
+        Spawn(3, 5, n=1)
+    ]
     assert control.plan(None, Event("idle", node=0, branch=-1, budget=1), (0, 1, 2), {}) == []
 
 
@@ -104,7 +125,9 @@ def counter(name, *, sets=frozenset(), scale=2.0, request=frozenset()):
         name=name,
         sets=frozenset(sets),
         init=lambda: {"seen": 0},
-        shape=lambda terms, batch, now, state: replace(terms, weight=terms.weight * scale + state["seen"]),
+        shape=lambda terms, batch, now, state: replace(
+            terms, weight=terms.weight * scale + state["seen"]
+        ),
         observe=observe,
     )
 
@@ -120,14 +143,26 @@ def crediting(name, value):
 def behaviour(control, toy):
     """Return everything a control does to the toy in one step, and its state after it."""
     state, batch = control.init(), toy.batch
-    terms = control.shape(start_terms(advantages(control, batch, state)), batch, Now.at_start(batch), state)
-    columns = [column.tolist() for column in vars(terms).values() if isinstance(column, torch.Tensor)]
-    return columns, control.observe(STATS, state), control.sample(Sampling(), state), control.needs, control.sets
+    terms = control.shape(
+        start_terms(advantages(control, batch, state)), batch, Now.at_start(batch), state
+    )
+    columns = [
+        column.tolist() for column in vars(terms).values() if isinstance(column, torch.Tensor)
+    ]
+    return (
+        columns,
+        control.observe(STATS, state),
+        control.sample(Sampling(), state),
+        control.needs,
+        control.sets,
+    )
 
 
 def test_controls_run_from_left_to_right_each_with_its_own_state(toy) -> None:
     control = chain(counter("a", scale=2.0), counter("b", scale=3.0))
-    terms = control.shape(start_terms(toy.batch.logp_old), toy.batch, None, [{"seen": 1}, {"seen": 10}])
+    terms = control.shape(
+        start_terms(toy.batch.logp_old), toy.batch, None, [{"seen": 1}, {"seen": 10}]
+    )
     assert set(terms.weight.tolist()) == {(1 * 2 + 1) * 3 + 10}
     assert control.init() == [{"seen": 0}, {"seen": 0}]
     assert control.observe(STATS, control.init())[0] == [{"seen": 1, "entropy": 0.5}] * 2
@@ -144,11 +179,22 @@ def test_chain_is_associative(toy) -> None:
 
 def test_the_empty_chain_is_the_identity(toy) -> None:
     a = counter("a")
-    assert behaviour(chain(chain(), a), toy) == behaviour(chain(a, chain()), toy) == behaviour(chain(a), toy)
+    assert (
+        behaviour(chain(chain(), a), toy)
+        == behaviour(chain(a, chain()), toy)
+        == behaviour(chain(a), toy)
+    )
     columns, observed, sampling, needs, sets = behaviour(chain(), toy)
     plain = start_terms(advantages(Control(name="nothing"), toy.batch, {}))
-    assert columns == [column.tolist() for column in vars(plain).values() if isinstance(column, torch.Tensor)]
-    assert (observed, sampling, needs, sets) == (([], frozenset()), Sampling(), Needs(), frozenset())
+    assert columns == [
+        column.tolist() for column in vars(plain).values() if isinstance(column, torch.Tensor)
+    ]
+    assert (observed, sampling, needs, sets) == (
+        ([], frozenset()),
+        Sampling(),
+        Needs(),
+        frozenset(),
+    )
     assert chain().plan is None
     assert chain().credit is None
 
@@ -156,7 +202,11 @@ def test_the_empty_chain_is_the_identity(toy) -> None:
 def test_two_controls_that_set_the_same_thing_are_refused_by_name() -> None:
     a, b, c = counter("a"), counter("tight", sets={"clip"}), counter("loose", sets={"clip"})
     message = "tight and loose both set clip; remove one (in Python, chain(..., ordered=True) lets loose win)"
-    for clash in (lambda: chain(a, b, c), lambda: chain(chain(a, b), c), lambda: chain(b, chain(a, c))):
+    for clash in (
+        lambda: chain(a, b, c),
+        lambda: chain(chain(a, b), c),
+        lambda: chain(b, chain(a, c)),
+    ):
         with pytest.raises(ValueError, match=re.escape(message)):
             clash()
 
@@ -179,7 +229,9 @@ def test_rewards_add_up_in_order(toy) -> None:
 
 def test_sampling_plans_verdicts_requests_and_needs_are_joined() -> None:
     hot = Control(
-        name="hot", sample=lambda sampling, state: replace(sampling, temperature=1.2), needs=Needs(logp_ref=True)
+        name="hot",
+        sample=lambda sampling, state: replace(sampling, temperature=1.2),
+        needs=Needs(logp_ref=True),
     )
     forks = Control(name="forks", plan=lambda tree, event, key, state: [Spawn(event.node, 7)])
     picky = Control(name="picky", select=lambda trees, state: [Verdict(tree) for tree in trees])
@@ -195,7 +247,10 @@ def test_sampling_plans_verdicts_requests_and_needs_are_joined() -> None:
 
 
 def test_the_last_replay_holds_and_gets_its_own_state() -> None:
-    one, other = (Control(name=name, replay=lambda state, name=name: (name, state)) for name in ("one", "other"))
+    one, other = (
+        Control(name=name, replay=lambda state, name=name: (name, state))
+        for name in ("one", "other")
+    )
     assert chain(one, counter("c")).replay([{"a": 1}, {}]) == ("one", {"a": 1})
     assert chain(one, counter("c"), other).replay([{}, {}, {"b": 2}]) == ("other", {"b": 2})
     assert chain(counter("c")).replay is None
@@ -205,18 +260,25 @@ def test_the_state_survives_json_to_the_bit() -> None:
     control = chain(counter("a"), counter("b"))
     state = control.init()
     for step in range(3):
-        state, _ = control.observe(Stats(step=step, phase="update", entropy=0.1 + 0.2 * step), state)
+        state, _ = control.observe(
+            Stats(step=step, phase="update", entropy=0.1 + 0.2 * step), state
+        )
     assert json.loads(json.dumps(state)) == state
 
 
 @pytest.mark.parametrize("state", [[], [{}], {}, None])
 def test_a_state_of_another_chain_is_refused(state) -> None:
-    with pytest.raises(ValueError, match=r"the state of the controls \[a,b\] is .*; it must be a list of 2 states"):
+    with pytest.raises(
+        ValueError, match=r"the state of the controls \[a,b\] is .*; it must be a list of 2 states"
+    ):
         chain(counter("a"), counter("b")).sample(Sampling(), state)
 
 
 def test_the_numbers_of_a_state_are_metrics_by_their_place_in_it():
-    state = [{"sum": 1.5, "on": True, "name": "x", "0": {"error": 2}}, {"kept": list(range(99)), "by": [0.5, None]}]
+    state = [
+        {"sum": 1.5, "on": True, "name": "x", "0": {"error": 2}},
+        {"kept": list(range(99)), "by": [0.5, None]},
+    ]
     both = chain(Control(name="one"), Control(name="two"))
     assert numbers_of(both, state) == {
         "control/one/sum": 1.5,

@@ -58,14 +58,17 @@ def test_sheet_examples_of_returns_to_go_section_6() -> None:
     path = torch.tensor([0, 0, 0, 1, 1])
     reward = f64(0, 0, 1, 0, -1)
     assert discounted(reward, path, 1.0).tolist() == [1, 1, 1, -1, -1]
-    assert discounted(reward, path, 0.9).tolist() == pytest.approx([0.81, 0.9, 1, -0.9, -1], abs=1e-6)
+    assert discounted(reward, path, 0.9).tolist() == pytest.approx(
+        [0.81, 0.9, 1, -0.9, -1], abs=1e-6
+    )
 
 
 def test_returns_agree_with_the_sum_of_the_definition() -> None:
     path = torch.tensor([0, 0, 0, 0, 1, 2, 2])
     reward = torch.randn(7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     expected = [
-        sum(0.7**k * reward[t + k].item() for k in range(7 - t) if path[t + k] == path[t]) for t in range(len(path))
+        sum(0.7**k * reward[t + k].item() for k in range(7 - t) if path[t + k] == path[t])
+        for t in range(len(path))
     ]
     assert discounted(reward, path, 0.7).tolist() == pytest.approx(expected, abs=1e-12)
 
@@ -92,7 +95,9 @@ def test_gae_agrees_with_its_definition_path_by_path() -> None:
             if path[t + k] == path[t]:
                 inside = t + k + 1 < 6 and path[t + k + 1] == path[t]
                 after = value[t + k + 1].item() if inside else 0.0
-                total += (0.9 * 0.8) ** k * (reward[t + k].item() + 0.9 * after - value[t + k].item())
+                total += (0.9 * 0.8) ** k * (
+                    reward[t + k].item() + 0.9 * after - value[t + k].item()
+                )
         expected.append(total)
     assert gae(reward, value, path, 0.9, 0.8).tolist() == pytest.approx(expected, abs=1e-12)
 
@@ -120,7 +125,9 @@ LOSS = torch.tensor([1, 2, 3, 4, 6], dtype=torch.float64)  # [[1, 2, 3], [4, 6, 
 )
 def test_sheet_examples_of_aggregation(batch_of, mode, size, expected) -> None:
     batch = batch_of([[3], [2]])
-    assert ((scale(mode, batch, size) * LOSS).sum() / batch.n_slots).item() == pytest.approx(expected, abs=1e-6)
+    assert ((scale(mode, batch, size) * LOSS).sum() / batch.n_slots).item() == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_sheet_example_of_the_nested_turn_mean(batch_of) -> None:
@@ -132,12 +139,19 @@ def test_sheet_example_of_the_nested_turn_mean(batch_of) -> None:
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "turn-mean"])
 def test_the_mean_of_a_constant_is_the_constant(toy, mode) -> None:
-    assert average(mode, torch.full_like(toy.batch.entropy, 7.0), toy.batch).item() == pytest.approx(7.0, abs=1e-12)
+    assert average(
+        mode, torch.full_like(toy.batch.entropy, 7.0), toy.batch
+    ).item() == pytest.approx(7.0, abs=1e-12)
 
 
 def test_paths_and_turns_without_a_sampled_token_are_not_counted(batch_of) -> None:
     full, gaps = batch_of([[2, 1], [3]]), batch_of([[2, 0, 1], [0], [3, 0]])
-    for mode in ("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "turn-mean"):
+    for mode in (
+        "seq-mean-token-mean",
+        "seq-mean-token-sum",
+        "seq-mean-token-sum-norm",
+        "turn-mean",
+    ):
         assert torch.equal(scale(mode, full, 3), scale(mode, gaps, 3))
 
 
@@ -151,14 +165,20 @@ def test_turn_mean_agrees_with_loops_over_paths_and_turns(toy) -> None:
     means = []
     for path in range(batch.n_paths):
         inside = batch.path == path
-        turns = [values[inside & (batch.turn == turn)].mean() for turn in batch.turn[inside].unique()]
+        turns = [
+            values[inside & (batch.turn == turn)].mean() for turn in batch.turn[inside].unique()
+        ]
         means.append(torch.stack(turns).mean())
-    assert average("turn-mean", values, batch).item() == pytest.approx(torch.stack(means).mean().item(), abs=1e-12)
+    assert average("turn-mean", values, batch).item() == pytest.approx(
+        torch.stack(means).mean().item(), abs=1e-12
+    )
 
 
 def test_a_subset_of_a_rollout_counts_only_its_own_paths(toy) -> None:
     part = toy.batch.slice(range(2, 4))
-    assert average("turn-mean", torch.ones_like(part.entropy), part).item() == pytest.approx(1.0, abs=1e-12)
+    assert average("turn-mean", torch.ones_like(part.entropy), part).item() == pytest.approx(
+        1.0, abs=1e-12
+    )
 
 
 def test_a_batch_without_slots_averages_to_zero(batch_of) -> None:
@@ -180,7 +200,9 @@ def test_only_counting_empty_paths_tells_the_divisors_of_verl_and_trl_apart(batc
         return ((scale(mode, batch, 3, count_empty) * LOSS).sum() / batch.n_slots).item()
 
     assert loss("seq-mean-token-sum-norm", False) == pytest.approx(16 / (2 * 3), abs=1e-12)  # verl
-    assert loss("seq-mean-token-sum-norm", True) == pytest.approx(16 / (4 * 3), abs=1e-12)  # TRL: all rows
+    assert loss("seq-mean-token-sum-norm", True) == pytest.approx(
+        16 / (4 * 3), abs=1e-12
+    )  # TRL: all rows
     assert loss("seq-mean-token-sum", True) == pytest.approx(16 / 4, abs=1e-12)
     for mode in ("token-mean", "token-sum", "token-sum-norm"):
         assert loss(mode, True) == loss(mode, False)

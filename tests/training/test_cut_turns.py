@@ -39,7 +39,9 @@ def test_a_turn_is_cut_by_the_limit_alone(tmp_path):
     call = 'x <tool_call>{"name": "python", "arguments": {"code": "print(1)"}}</tool_call>'
     words = ["one", "one two three four five", call]
     env = make("turngym/MathPython-v0", split="train", max_turns=2)
-    actor = actor_in(env, ScriptedEngine(chat, lambda heard, rng: words[rng.integers(3)]), chat, chat.end_ids)
+    actor = actor_in(
+        env, ScriptedEngine(chat, lambda heard, rng: words[rng.integers(3)]), chat, chat.end_ids
+    )
     size = len(chat.tokenizer.encode(words[0], add_special_tokens=False).ids) + 1
     trees = collect(actor, env, range(4), group=6, key=(0, 0), sampling=Sampling(max_tokens=size))
     write_trees(tmp_path / "trees.jsonl", trees, Origin("turngym/MathPython-v0", {}))
@@ -53,12 +55,17 @@ def test_a_turn_is_cut_by_the_limit_alone(tmp_path):
 
 def test_an_evaluation_says_how_many_turns_were_cut_and_what_to_do(turngym, tmp_path):
     status, out = turngym("eval", "turngym/Math-v0", "--episodes", "3", "--out", "e")
-    assert status == 0 and "turns cut at the token limit 100.0 %; allow longer turns with --max-tokens" in out
+    assert (
+        status == 0
+        and "turns cut at the token limit 100.0 %; allow longer turns with --max-tokens" in out
+    )
     assert json.loads((tmp_path / "e" / "eval.json").read_text())["cut"] == 1.0
 
 
 def test_what_a_player_does_is_not_cut(turngym, tmp_path):
-    status, out = turngym("eval", "turngym/Math-v0", "--policy", "expert", "--episodes", "3", "--out", "e")
+    status, out = turngym(
+        "eval", "turngym/Math-v0", "--policy", "expert", "--episodes", "3", "--out", "e"
+    )
     assert status == 0 and "cut" not in out
     assert json.loads((tmp_path / "e" / "eval.json").read_text())["cut"] is None
 
@@ -68,8 +75,13 @@ def test_a_run_whose_turns_are_cut_says_so_before_its_first_step(turngym, tmp_pa
     few = ["--prompts", "2", "--group", "2", "--eval-tasks", "3", "--steps", "1"]
     status, out = turngym("train", "--env", "turngym/Math-v0", "--out", "run", *few)
     assert status == 0 and out.count("cut-turns") == 1
-    assert "step 0: cut-turns: valid/cut is 1 (limit 0.5); the policy cannot finish what it says" in out
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert (
+        "step 0: cut-turns: valid/cut is 1 (limit 0.5); the policy cannot finish what it says"
+        in out
+    )
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert [line["alarms"] for line in lines] == [["cut-turns"], ["cut-turns"]]
     assert (lines[0]["valid/cut"], lines[1]["turns/cut"], lines[1]["turns/cut_paths"]) == (1, 1, 1)
     (told,) = map(json.loads, (tmp_path / "run" / "incidents.jsonl").read_text().splitlines())

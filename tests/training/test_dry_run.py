@@ -32,7 +32,9 @@ def refuse(name, *patterns):
 @pytest.fixture
 def small(tmp_path):
     """The tiny policy's folder without its weights."""
-    return shutil.copytree(TINY, tmp_path / "small", ignore=shutil.ignore_patterns("*.safetensors", "*.py", "__*"))
+    return shutil.copytree(
+        TINY, tmp_path / "small", ignore=shutil.ignore_patterns("*.safetensors", "*.py", "__*")
+    )
 
 
 def told(found):
@@ -58,7 +60,16 @@ def test_a_run_that_could_begin_passes_and_shows_its_first_prompt(small):
 
 
 def test_the_command_says_what_fails_and_ends_with_status_1(small, capsys):
-    words = ["train", "--policy", str(small), "--max-tokens", "5000", "--device", "mps", "--dry-run"]
+    words = [
+        "train",
+        "--policy",
+        str(small),
+        "--max-tokens",
+        "5000",
+        "--device",
+        "mps",
+        "--dry-run",
+    ]
     with pytest.raises(SystemExit, match="1"):
         cli.main(words)
     said = capsys.readouterr().out
@@ -67,15 +78,25 @@ def test_the_command_says_what_fails_and_ends_with_status_1(small, capsys):
 
 
 def test_what_does_not_need_the_model_is_checked_without_it():
-    config = from_mapping({"policy": "Qwen/Qwen2.5-7B-Instruct", "dtype": "bfloat16", "checkpointing": True}, "a test")
+    config = from_mapping(
+        {"policy": "Qwen/Qwen2.5-7B-Instruct", "dtype": "bfloat16", "checkpointing": True}, "a test"
+    )
     found = dry_run(config.changed(max_tokens=512), "math-python", ())
     lines = told(found)
     assert [line.about for line in found.lines if line.what == "model"] == [
         "'Qwen/Qwen2.5-7B-Instruct' cannot be fetched",
         "to get it: hf download Qwen/Qwen2.5-7B-Instruct; the sizes below are its published ones",
     ]
-    assert lines["tasks"].passed and lines["lengths"].passed and not found.prompt and "template" not in lines
-    assert any(f"{7_615_616_512 * 2 / GIB:7.2f} GiB  bfloat16, frozen" in line.about for line in found.lines)
+    assert (
+        lines["tasks"].passed
+        and lines["lengths"].passed
+        and not found.prompt
+        and "template" not in lines
+    )
+    assert any(
+        f"{7_615_616_512 * 2 / GIB:7.2f} GiB  bfloat16, frozen" in line.about
+        for line in found.lines
+    )
     unknown = told(dry_run(config.changed(policy="nobody/nothing"), "math-python", ()))
     assert not unknown["model"].passed and unknown["tasks"].passed and "memory" not in unknown
 
@@ -103,11 +124,20 @@ def test_without_tasks_the_memory_is_that_of_an_assumed_opening():
     assert lines["prompts"].about == "taken to be of 1,024 tokens, as there are no tasks to measure"
     assert f"in 3 turns of up to {module.max_tokens(module.find('tiny'))}" in lines["lengths"].about
     here = told(dry_run(config, "", ()))["memory"].about
-    assert lines["memory"].passed and "together; cpu has" in lines["memory"].about and "together" in here
+    assert (
+        lines["memory"].passed
+        and "together; cpu has" in lines["memory"].about
+        and "together" in here
+    )
     tags = told(dry_run(config.changed(option=("format=tags",)), "", ()))
     assert tags["tools"].about.startswith("python (")  # its calls are text, of no schema
-    gpu = told(dry_run(read_recipe("alfworld+qwen2.5-7b"), "", ()))  # neither the games nor the model
-    assert "23.90 GiB  together, beside 50% of the GPU" in gpu["memory"].about and not gpu["tasks"].passed
+    gpu = told(
+        dry_run(read_recipe("alfworld+qwen2.5-7b"), "", ())
+    )  # neither the games nor the model
+    assert (
+        "23.90 GiB  together, beside 50% of the GPU" in gpu["memory"].about
+        and not gpu["tasks"].passed
+    )
 
 
 def test_a_model_without_a_chat_template_is_named(small):
@@ -128,13 +158,23 @@ def test_too_little_memory_fails_with_its_numbers(monkeypatch):
 
 
 def test_a_path_is_no_longer_than_the_context():
-    assert Lengths([10, 30], 100, 4, 4096).path == 430 and Lengths([10, 30], 100, 4, 200).path == 200
-    with pytest.raises(ValueError, match=r"an opening of 30 tokens and a turn of 100 are more than .* 128 tokens"):
+    assert (
+        Lengths([10, 30], 100, 4, 4096).path == 430 and Lengths([10, 30], 100, 4, 200).path == 200
+    )
+    with pytest.raises(
+        ValueError, match=r"an opening of 30 tokens and a turn of 100 are more than .* 128 tokens"
+    ):
         Lengths([10, 30], 100, 4, 128).check()
 
 
 def test_published_sizes_are_those_of_the_cards():
     sizes = {
-        name.split("-")[-1 if "Qwen3" in name else -2]: count_of(module.PUBLISHED[name]) for name in module.PUBLISHED
+        name.split("-")[-1 if "Qwen3" in name else -2]: count_of(module.PUBLISHED[name])
+        for name in module.PUBLISHED
     }
-    assert sizes == {"0.5B": 494_032_768, "1.5B": 1_543_714_304, "7B": 7_615_616_512, "8B": 8_190_735_360}
+    assert sizes == {
+        "0.5B": 494_032_768,
+        "1.5B": 1_543_714_304,
+        "7B": 7_615_616_512,
+        "8B": 8_190_735_360,
+    }

@@ -50,10 +50,21 @@ def moved(folder, tmp_path):
 
 def base(folder, tied):
     """The folder of a small model, whose head is its embedding or not."""
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     torch.manual_seed(0)
     Qwen2ForCausalLM(
-        Qwen2Config(vocab_size=4096, num_key_value_heads=1, tie_word_embeddings=tied, initializer_range=0.2, **sizes)
+        Qwen2Config(
+            vocab_size=4096,
+            num_key_value_heads=1,
+            tie_word_embeddings=tied,
+            initializer_range=0.2,
+            **sizes,
+        )
     ).save_pretrained(folder)
     for file in TINY.glob("*tok*"):
         shutil.copy(file, folder)
@@ -62,7 +73,9 @@ def base(folder, tied):
 
 @pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings=True")  # the update is of the head alone
+@pytest.mark.filterwarnings(
+    "ignore:Model has .tie_word_embeddings=True"
+)  # the update is of the head alone
 def test_what_is_exported_computes_what_the_policy_does(run, tied, merged, tmp_path):
     policy, source = moved(base(tmp_path / "base", tied), tmp_path)
     config = from_run(run, allowed=None).changed(policy=str(source.folder))
@@ -70,7 +83,9 @@ def test_what_is_exported_computes_what_the_policy_does(run, tied, merged, tmp_p
     model = AutoModelForCausalLM.from_pretrained(folder if merged else source.folder)
     model = model if merged else PeftModel.from_pretrained(model, folder)
     torch.testing.assert_close(logits(model), logits(policy.model), atol=1e-5, rtol=1e-5)
-    assert (logits(policy.model) - logits(AutoModelForCausalLM.from_pretrained(source.folder))).abs().max() > 0.01
+    assert (
+        logits(policy.model) - logits(AutoModelForCausalLM.from_pretrained(source.folder))
+    ).abs().max() > 0.01
     assert find(folder).folder == folder if merged else (folder / "tokenizer.json").is_file()
 
 
@@ -87,9 +102,15 @@ def test_the_exported_template_is_the_one_that_the_model_was_trained_with(run, m
     (source.folder / "chat_template.jinja").write_text(STRIPS)
     config = from_run(run, allowed=None).changed(policy=str(source.folder))
     folder = execute(PreparedExport(run, tmp_path / "out", source, config, 2, merged))
-    talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n4"}]
+    talk = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "<think>\nhm\n</think>\n\n4"},
+    ]
     talk += [{"role": "user", "content": "and?"}]
-    chat, shown = Chat.from_folder(source.folder), {"add_generation_prompt": True, "return_dict": False}
+    chat, shown = (
+        Chat.from_folder(source.folder),
+        {"add_generation_prompt": True, "return_dict": False},
+    )
     (end,) = chat.end_ids
     drawn = [*chat.tokenizer.encode(talk[1]["content"]).ids, end]
     path = [*chat.prompt(talk[:1]), *drawn, *chat.reply(talk[2:], end)]
@@ -97,10 +118,14 @@ def test_the_exported_template_is_the_one_that_the_model_was_trained_with(run, m
     assert AutoTokenizer.from_pretrained(source.folder).apply_chat_template(talk, **shown) != path
     assert "chat_template" not in json.loads((folder / "tokenizer_config.json").read_text())
     said = " ".join((folder / "README.md").read_text().split())
-    assert "| chat template | as training saw it: earlier turns keep their thoughts as they were drawn" in said
+    assert (
+        "| chat template | as training saw it: earlier turns keep their thoughts as they were drawn"
+        in said
+    )
     # The base's files name no end of a turn at all.
     assert (
-        f"turns end with <\\|im_end\\|>, which the base's generation config does not name: stop at token {end}" in said
+        f"turns end with <\\|im_end\\|>, which the base's generation config does not name: stop at token {end}"
+        in said
     )
     if merged:
         assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == [end]
@@ -120,9 +145,18 @@ def test_the_card_says_what_was_trained_and_how_it_went(run, tmp_path, capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["export", str(run), "--out", str(tmp_path / "new" / "out")])
     text = (tmp_path / "new" / "out" / "README.md").read_text()
-    for part in ("grpo,epo", "turngym/Math-v0, difficulty=(1,)", "rank 1, alpha 64, on q_proj", "turngym 0.1.0"):
+    for part in (
+        "grpo,epo",
+        "turngym/Math-v0, difficulty=(1,)",
+        "rank 1, alpha 64, on q_proj",
+        "turngym 0.1.0",
+    ):
         assert part in text
-    for part in ("before: 0.0 % [0.0, 49.0] | 0 | 4", "after: 0.0 % [0.0, 49.0] | 2 | 4", f"torch {torch.__version__}"):
+    for part in (
+        "before: 0.0 % [0.0, 49.0] | 0 | 4",
+        "after: 0.0 % [0.0, 49.0] | 2 | 4",
+        f"torch {torch.__version__}",
+    ):
         assert part in text
     assert "library_name: peft" in text and "written: " in capsys.readouterr().out
     with safe_open(tmp_path / "new" / "out" / "adapter_model.safetensors", "pt") as file:
@@ -134,7 +168,9 @@ def test_a_base_that_was_dequantised_is_said_to_be(run, tmp_path):
     base = tmp_path / "base"
     base.mkdir()
     (base / "gguf.json").write_text(json.dumps({"weights": "dequantised from Q4_1"}))
-    assert "(dequantised from Q4_1)" in card(replace(export, source=replace(export.source, folder=base)))
+    assert "(dequantised from Q4_1)" in card(
+        replace(export, source=replace(export.source, folder=base))
+    )
 
 
 def test_a_run_without_an_end_has_no_figures(run, tmp_path):
@@ -145,9 +181,21 @@ def test_a_run_without_an_end_has_no_figures(run, tmp_path):
 @pytest.mark.parametrize(
     ("harm", "kind", "said"),
     [
-        (lambda run: (run / "config.toml").unlink(), FileNotFoundError, "has no config.toml; give a run folder"),
-        (lambda run: shutil.rmtree(run / "checkpoints"), FileNotFoundError, "has no checkpoint to export; resume it"),
-        (lambda run: (run / "out").mkdir(), FileExistsError, "is there already; choose another folder with --out"),
+        (
+            lambda run: (run / "config.toml").unlink(),
+            FileNotFoundError,
+            "has no config.toml; give a run folder",
+        ),
+        (
+            lambda run: shutil.rmtree(run / "checkpoints"),
+            FileNotFoundError,
+            "has no checkpoint to export; resume it",
+        ),
+        (
+            lambda run: (run / "out").mkdir(),
+            FileExistsError,
+            "is there already; choose another folder with --out",
+        ),
         (
             lambda run: next(run.glob("checkpoints/*/adapter/*.safetensors")).write_bytes(b"x"),
             CheckpointError,

@@ -15,15 +15,30 @@ from turngym.training.methods import COMPARING, METHOD_RECIPES, check_group, par
 from turngym.training.run import prepare
 from turngym.training.telemetry import counts
 
-BASES = sorted({recipe["method"].partition(",")[0].partition(":")[0] for recipe in METHOD_RECIPES.values()})
+BASES = sorted(
+    {recipe["method"].partition(",")[0].partition(":")[0] for recipe in METHOD_RECIPES.values()}
+)
 
 
 def group(task, *scores):
     """A tree whose paths say two tokens each."""
-    tree = Tree((0, 0, task), task, str(task), [Turn.unsampled(-1, "user", "q", np.array([1], np.int32))])
+    tree = Tree(
+        (0, 0, task), task, str(task), [Turn.unsampled(-1, "user", "q", np.array([1], np.int32))]
+    )
     for branch, score in enumerate(scores):
         column = np.full(2, -0.5, np.float32)
-        node = tree.add(Turn(0, "assistant", "a", np.array([2, 3], np.int32), column < 0, column, column, reward=score))
+        node = tree.add(
+            Turn(
+                0,
+                "assistant",
+                "a",
+                np.array([2, 3], np.int32),
+                column < 0,
+                column,
+                column,
+                reward=score,
+            )
+        )
         tree.leaves.append(Leaf(node, branch, Outcome.DONE, "answered", score))
     return tree
 
@@ -39,12 +54,18 @@ def test_the_methods_that_compare_are_those_that_learn_nothing_from_equal_scores
     assert (name in COMPARING) == bool((advantage == 0).all())
 
 
-@pytest.mark.parametrize("method", [*sorted(COMPARING), "reinforce:baseline=group", "reinforce-pp:baseline=group"])
+@pytest.mark.parametrize(
+    "method", [*sorted(COMPARING), "reinforce:baseline=group", "reinforce-pp:baseline=group"]
+)
 def test_a_group_of_one_is_refused_by_the_methods_that_compare(method, tmp_path):
     name = method.partition(":")[0]
     what = f"group is 1, but {name} judges a path by the others of its group; use --group 8, or a method that needs no"
     with pytest.raises(ValueError, match=re.escape(what)):
-        prepare(TrainConfig().changed(method=f"{method},entropy-bonus", group=1, out=str(tmp_path / "run")))
+        prepare(
+            TrainConfig().changed(
+                method=f"{method},entropy-bonus", group=1, out=str(tmp_path / "run")
+            )
+        )
     assert not (tmp_path / "run").exists()
     check_group(method, 2)
 

@@ -28,7 +28,9 @@ def problem(slots, dtype=torch.float64, bias=True, mixed=True):
 def truth(linear, hidden, token, heat):
     """`(logp, entropy)` from the definition, in float64."""
     logits = nn.functional.linear(
-        hidden.double(), linear.weight.double(), None if linear.bias is None else linear.bias.double()
+        hidden.double(),
+        linear.weight.double(),
+        None if linear.bias is None else linear.bias.double(),
     )
     logp = (logits / heat[:, None].double()).log_softmax(-1).gather(-1, token[:, None])[:, 0]
     plain = logits.log_softmax(-1)
@@ -63,11 +65,15 @@ def test_values_and_both_gradients_are_those_of_autograd(tiles, slots, bias, mix
     for slopes in (0, 1, 2):
         for ours, true in zip(once(*given, slopes), exact, strict=True):
             torch.testing.assert_close(ours, true, rtol=1e-12, atol=1e-12)
-    for ours, true in zip(slopes_of(once(*given), given[1]), slopes_of(exact, given[1]), strict=True):
+    for ours, true in zip(
+        slopes_of(once(*given), given[1]), slopes_of(exact, given[1]), strict=True
+    ):
         torch.testing.assert_close(ours, true, rtol=1e-11, atol=1e-11)
     if slots:
         alone = torch.autograd.grad(once(*given, 1)[0].sum(), given[1])[0]
-        torch.testing.assert_close(alone, torch.autograd.grad(exact[0].sum(), given[1])[0], rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(
+            alone, torch.autograd.grad(exact[0].sum(), given[1])[0], rtol=1e-11, atol=1e-11
+        )
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -85,7 +91,12 @@ def large(dtype, scale=2.0):
     hidden = torch.randn(24, 500, generator=rng)
     token = torch.randint(3001, (24,), generator=rng)
     token[::2] = (hidden @ linear.weight.T).argmax(-1)[::2]
-    return linear.to(dtype), hidden.to(dtype).requires_grad_(), token, torch.tensor([1.0, 0.8]).repeat_interleave(12)
+    return (
+        linear.to(dtype),
+        hidden.to(dtype).requires_grad_(),
+        token,
+        torch.tensor([1.0, 0.8]).repeat_interleave(12),
+    )
 
 
 def apart(ours, true):
@@ -120,7 +131,9 @@ def test_bfloat16_is_as_exact_as_autograd_row_by_row(monkeypatch, scale):
     ours = once(*given)
     for value, same in zip(ours, (logp, entropy), strict=True):  # of the same rounded logits
         assert value.dtype == torch.float32 and apart(value, same.double()) < 2e-6
-    for one, usual, true in zip(slopes_of(ours, hidden), slopes_of((logp, entropy), hidden), exact_slopes(given)):
+    for one, usual, true in zip(
+        slopes_of(ours, hidden), slopes_of((logp, entropy), hidden), exact_slopes(given)
+    ):
         assert one.dtype == torch.bfloat16
         error, usually = ((part.double() - true).norm(dim=1) for part in (one, usual))
         assert float((error / (usually + 0.02 * true.norm(dim=1))).max()) < 2
@@ -132,7 +145,9 @@ def test_logits_exist_a_tile_at_a_time_and_are_computed_once(monkeypatch):
     products = []
     for name in ("mm", "addmm"):
         method = getattr(torch, name)
-        monkeypatch.setattr(torch, name, lambda *a, f=method, **k: products.append(a[0].shape) or f(*a, **k))
+        monkeypatch.setattr(
+            torch, name, lambda *a, f=method, **k: products.append(a[0].shape) or f(*a, **k)
+        )
     linear, hidden, token, heat = problem(12, torch.float32)
     values = head.token_stats(hidden, linear, token, heat, VOCABULARY)[:2]
     assert products == 9 * [(4, WIDTH)]  # chunks of one size
@@ -149,10 +164,15 @@ def test_what_needs_no_gradient_keeps_nothing():
             head.token_stats(hidden, linear, token, heat, VOCABULARY)
         head.token_stats(hidden.detach(), linear, token, heat, VOCABULARY)
         assert not kept
-        _, entropy, _ = head.token_stats(hidden, linear, token, heat, VOCABULARY, entropy_grad=False)
+        _, entropy, _ = head.token_stats(
+            hidden, linear, token, heat, VOCABULARY, entropy_grad=False
+        )
         assert len(kept) == 1 and not entropy.requires_grad
         kept.clear()
-        assert head.token_stats(hidden, linear, token, heat, VOCABULARY)[1].requires_grad and len(kept) == 2
+        assert (
+            head.token_stats(hidden, linear, token, heat, VOCABULARY)[1].requires_grad
+            and len(kept) == 2
+        )
 
 
 def test_values_are_never_beyond_their_bounds():
@@ -183,13 +203,18 @@ class Model(nn.Module):
 def test_an_adapted_head_is_passed_once_only_while_its_adapter_is_off(monkeypatch):
     linear, hidden, token, heat = problem(9, torch.float32)
     before = truth(linear, hidden, token, heat)
-    model = get_peft_model(Model(linear), LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False))
+    model = get_peft_model(
+        Model(linear), LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False)
+    )
     adapted, calls = model.base_model.model.lm_head, []
     apply = head.OnePass.apply
     monkeypatch.setattr(head.OnePass, "apply", lambda *given: calls.append(1) or apply(*given))
     on = head.token_stats(hidden, adapted, token, heat, VOCABULARY)[:2]
     assert not calls
-    assert all(one.abs().sum() > 0 for one in torch.autograd.grad(sum(on).sum(), list(adapted.lora_B.parameters())))
+    assert all(
+        one.abs().sum() > 0
+        for one in torch.autograd.grad(sum(on).sum(), list(adapted.lora_B.parameters()))
+    )
     with model.disable_adapter():
         off = head.token_stats(hidden, adapted, token, heat, VOCABULARY)[:2]
     assert len(calls) == 1
@@ -214,5 +239,7 @@ def test_a_head_that_learns_and_functionals_are_computed_as_before(monkeypatch):
     for ours, one, other in zip(plain, same, learns, strict=True):
         torch.testing.assert_close(ours, one, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(ours, other, rtol=1e-5, atol=1e-5)
-    _, entropy, _ = head.token_stats(hidden, linear, token, heat, VOCABULARY, largest, entropy_grad=False)
+    _, entropy, _ = head.token_stats(
+        hidden, linear, token, heat, VOCABULARY, largest, entropy_grad=False
+    )
     assert not entropy.requires_grad

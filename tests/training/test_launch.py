@@ -7,7 +7,9 @@ from turngym.training.config import Launch, launched
 MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
-@pytest.mark.parametrize("environ", [{}, {"WORLD_SIZE": "8"}, {"RANK": "3"}, {"RANK": "0", "WORLD_SIZE": "1"}])
+@pytest.mark.parametrize(
+    "environ", [{}, {"WORLD_SIZE": "8"}, {"RANK": "3"}, {"RANK": "0", "WORLD_SIZE": "1"}]
+)
 def test_a_process_of_which_nothing_or_half_is_said_is_alone(environ):
     assert launched(environ) == Launch(0, 1, 0) and launched(environ).first
 
@@ -25,7 +27,10 @@ def test_a_process_is_the_one_that_torchrun_says():
         ({"RANK": "0", "WORLD_SIZE": "two", **MEETING}, "WORLD_SIZE is 'two'"),
         ({"RANK": "-1", "WORLD_SIZE": "2", **MEETING}, "RANK is '-1'"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR is not set"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ""}, "MASTER_PORT is not set"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ""},
+            "MASTER_PORT is not set",
+        ),
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "", **MEETING}, "LOCAL_RANK is ''"),
     ],
 )
@@ -36,7 +41,11 @@ def test_what_cannot_be_is_refused_by_name(environ, said):
 
 def test_each_process_takes_the_gpu_of_its_number_on_the_machine():
     assert Launch(5, 8, 1).device("cuda") == "cuda:1" and Launch(5, 8, 1).device("cpu") == "cpu"
-    assert [Launch().device(name) for name in ("cuda", "cuda:3", "mps")] == ["cuda", "cuda:3", "mps"]
+    assert [Launch().device(name) for name in ("cuda", "cuda:3", "mps")] == [
+        "cuda",
+        "cuda:3",
+        "mps",
+    ]
     for name in ("cuda:3", "mps"):
         with pytest.raises(ValueError, match=f"device is '{name}', which 8 processes cannot share"):
             Launch(5, 8, 1).device(name)

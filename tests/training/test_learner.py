@@ -49,7 +49,9 @@ class Talk(TextEnv):
 
     def on_step(self, text: str) -> Reply:
         stop = StopReason.ANSWERED if self.turn == self.task else None
-        return Reply("and " * (1 + sum(map(ord, text)) % 5), reward=float(sum(map(ord, text)) % 3), stop=stop)
+        return Reply(
+            "and " * (1 + sum(map(ord, text)) % 5), reward=float(sum(map(ord, text)) % 3), stop=stop
+        )
 
 
 @dataclass
@@ -60,7 +62,9 @@ class Setting:
     trees: Mapping[float, list[Tree]]
 
     def learner(self, method: str = "grpo", **options: Any) -> Learner:
-        return Learner(self.policy, chain(*parse_methods(method)), **{"lr": 1e-3, "clip_norm": 1e9, **options})
+        return Learner(
+            self.policy, chain(*parse_methods(method)), **{"lr": 1e-3, "clip_norm": 1e9, **options}
+        )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,7 +107,14 @@ def grown(folder: Path, group: int = 4) -> Setting:
     engine = TorchEngine(policy)
     actor, env = Actor(engine, Chat.from_folder(folder), policy.end_ids), Talk()
     trees = {
-        heat: collect(actor, env, range(4), group=group, key=(0, 0), sampling=Sampling(temperature=heat, max_tokens=5))
+        heat: collect(
+            actor,
+            env,
+            range(4),
+            group=group,
+            key=(0, 0),
+            sampling=Sampling(temperature=heat, max_tokens=5),
+        )
         for heat in (1.0, 0.7)
     }
     engine.close()
@@ -135,7 +146,9 @@ def update(learner: Learner, packed: Packed, state: Any = None) -> tuple[Update,
     """Take a step from where the policy is and go back; return what it did and its gradient, end to end."""
     before = snapshot(learner.policy)
     found = take(learner, packed, learner.control.init() if state is None else state)
-    gradient = torch.cat([(p.grad if p.grad is not None else p * 0).flatten() for p in learner.parameters.values()])
+    gradient = torch.cat(
+        [(p.grad if p.grad is not None else p * 0).flatten() for p in learner.parameters.values()]
+    )
     restore(learner.policy, before)
     return found, gradient.detach().clone()
 
@@ -156,7 +169,9 @@ def test_first_update_identity(setting, heat, micro_tokens):
     assert packed.batch.turns.turn.unique().tolist() == [0, 1, 2, 3]
     paths = packed.batch.n_paths
     cuts = list(packed.micro_batches(micro_tokens, torch.ones(paths, dtype=torch.bool)))
-    assert {1: len(cuts) == paths, 200: 1 < len(cuts) < paths, 100_000: len(cuts) == 1}[micro_tokens]
+    assert {1: len(cuts) == paths, 200: 1 < len(cuts) < paths, 100_000: len(cuts) == 1}[
+        micro_tokens
+    ]
     drift = 0.0
     with torch.no_grad():
         for paths in cuts:
@@ -164,7 +179,9 @@ def test_first_update_identity(setting, heat, micro_tokens):
             torch.testing.assert_close(current.logp, batch.logp_old, rtol=0, atol=3e-5)
             torch.testing.assert_close(current.entropy, batch.entropy, rtol=0, atol=3e-5)
             drift = max(drift, float((current.logp - batch.logp_old).abs().max()))
-    found, _ = update(setting.learner("grpo,entropy-bonus", micro_tokens=micro_tokens), packed)  # every path moves
+    found, _ = update(
+        setting.learner("grpo,entropy-bonus", micro_tokens=micro_tokens), packed
+    )  # every path moves
     assert found.drift == drift <= 3e-5 and found.idle == 0
     assert found.means["clip_low"] == found.means["clip_high"] == 0
 
@@ -173,7 +190,10 @@ def test_drift_is_seen_where_engine_and_learner_disagree(one):
     packed = pack(one.trees[1.0])
     off = packed.batch.logp_old.clone()
     off[5] += 0.25
-    found, _ = update(one.learner("grpo,entropy-bonus"), replace(packed, batch=replace(packed.batch, logp_old=off)))
+    found, _ = update(
+        one.learner("grpo,entropy-bonus"),
+        replace(packed, batch=replace(packed.batch, logp_old=off)),
+    )
     assert found.drift == pytest.approx(0.25, abs=1e-5)
 
 
@@ -233,7 +253,9 @@ def reference(setting: Setting, trees: list[Tree]) -> Tensor:
             heat = tree.turns[leaf.node].temperature
             logp = (policy.model(input_ids=tokens[None]).logits[0, :-1] / heat).log_softmax(-1)
             logp = logp.gather(-1, tokens[1:, None])[:, 0][torch.from_numpy(drawn[1:])]
-            total = total - float(advantage) * logp.sum()  # the ratio is 1, its gradient that of logp
+            total = (
+                total - float(advantage) * logp.sum()
+            )  # the ratio is 1, its gradient that of logp
             count += int(drawn.sum())
     parameters = list(policy.trainable_parameters().values())
     return torch.cat([part.flatten() for part in torch.autograd.grad(total / count, parameters)])
@@ -248,7 +270,8 @@ def test_the_gradient_is_that_of_the_equation_with_one_count_of_tokens_for_the_w
 
 
 @pytest.mark.parametrize(
-    "method", [pytest.param("grpo,epo", marks=pytest.mark.slow), "grpo:kl_coef=0.1,entropy-bonus:coef=0.1"]
+    "method",
+    [pytest.param("grpo,epo", marks=pytest.mark.slow), "grpo:kl_coef=0.1,entropy-bonus:coef=0.1"],
 )
 def test_micro_batches_change_neither_gradient_nor_loss(setting, method):
     packed = pack(setting.trees[0.7])
@@ -272,10 +295,19 @@ def test_minibatches_are_whole_trees_whose_advantages_are_those_among_all(settin
     total, gradient = torch.zeros(()), update(learner, packed)[1]
     for paths in parts:
         before, part = snapshot(learner.policy), packed.part(paths)
-        assert not {key[:-1] for key in part.keys} & {key[:-1] for key in packed.keys if key not in part.keys}
-        assert int(part.batch.row.max()) < len(part.batch.turns.path) and part.batch.turns.path.max() < len(paths)
+        assert not {key[:-1] for key in part.keys} & {
+            key[:-1] for key in packed.keys if key not in part.keys
+        }
+        assert int(part.batch.row.max()) < len(
+            part.batch.turns.path
+        ) and part.batch.turns.path.max() < len(paths)
         learner.propose(packed, learner.control.init(), paths=paths)
-        found = torch.cat([(p.grad if p.grad is not None else p * 0).flatten() for p in learner.parameters.values()])
+        found = torch.cat(
+            [
+                (p.grad if p.grad is not None else p * 0).flatten()
+                for p in learner.parameters.values()
+            ]
+        )
         total = total + found.detach() * part.batch.n_slots / packed.batch.n_slots
         restore(learner.policy, before)
     assert apart(total, gradient) < 1e-5
@@ -307,18 +339,25 @@ def test_logits_that_are_computed_again_have_the_same_gradient(setting, method, 
 def level(trees: list[Tree], tasks: tuple[int, ...]) -> list[Tree]:
     """The trees with all branches of some tasks paid alike, so that they teach nothing."""
     same = [[replace(leaf, score=1.0) for leaf in tree.leaves] for tree in trees]
-    return [replace(tree, leaves=even if tree.task in tasks else tree.leaves) for tree, even in zip(trees, same)]
+    return [
+        replace(tree, leaves=even if tree.task in tasks else tree.leaves)
+        for tree, even in zip(trees, same)
+    ]
 
 
 def test_paths_without_any_term_are_skipped_and_leave_the_same_gradient(one, monkeypatch):
     packed, computed = pack(level(one.trees[1.0], (1, 3))), []
     learner = one.learner(micro_tokens=300)
     forward = learner.forward
-    monkeypatch.setattr(learner, "forward", lambda packed, paths: computed.extend(paths) or forward(packed, paths))
+    monkeypatch.setattr(
+        learner, "forward", lambda packed, paths: computed.extend(paths) or forward(packed, paths)
+    )
     skipped, gradient = update(learner, packed)
     assert {packed.names[path].split()[0] for path in computed} == {"talk-0", "talk-2"}
     assert skipped.idle >= 0.5 and len(computed) == round(16 * (1 - skipped.idle))
-    monkeypatch.setattr(module, "moving", lambda terms, batch: torch.ones(batch.n_paths, dtype=torch.bool))
+    monkeypatch.setattr(
+        module, "moving", lambda terms, batch: torch.ones(batch.n_paths, dtype=torch.bool)
+    )
     full, other = update(one.learner(micro_tokens=300), packed)
     assert full.idle == 0 and apart(gradient, other) < 1e-6
     assert skipped.loss == pytest.approx(full.loss, abs=1e-7)
@@ -367,7 +406,9 @@ def test_a_share_of_the_learning_rate_moves_the_weights_that_much_less(one):
     for share in (1.0, 0.25):
         learner = one.learner(lr=1e-2)
         take(learner, packed, learner.control.init(), share)
-        moved.append(torch.cat([(p.detach() - before[n]).flatten() for n, p in learner.parameters.items()]))
+        moved.append(
+            torch.cat([(p.detach() - before[n]).flatten() for n, p in learner.parameters.items()])
+        )
         restore(one.policy, before)
     torch.testing.assert_close(moved[1], moved[0] / 4, rtol=1e-3, atol=1e-6)
     assert moved[0].abs().max() == pytest.approx(1e-2, rel=1e-2)  # Adam's first step
@@ -386,7 +427,9 @@ def spoiled(trees: list[Tree], what: str, value: float) -> list[Tree]:
     node = tree.replies(leaf)[1]
     column = getattr(tree.turns[node], what).copy()
     column[-1] = value
-    turns = [replace(turn, **{what: column}) if i == node else turn for i, turn in enumerate(tree.turns)]
+    turns = [
+        replace(turn, **{what: column}) if i == node else turn for i, turn in enumerate(tree.turns)
+    ]
     return [*trees[:2], replace(tree, turns=turns), *trees[3:]]
 
 
@@ -400,15 +443,21 @@ def spoiled(trees: list[Tree], what: str, value: float) -> list[Tree]:
         ("weight", "the loss is not finite in talk-"),
     ],
 )
-def test_a_step_with_a_number_that_is_not_finite_is_refused_and_changes_no_bit(one, what, named, value):
+def test_a_step_with_a_number_that_is_not_finite_is_refused_and_changes_no_bit(
+    one, what, named, value
+):
     trees, before = one.trees[1.0], snapshot(one.policy)
     learner = one.learner("grpo,epo")
-    take(learner, pack(trees), learner.control.init())  # so that the optimizer has something to lose
+    take(
+        learner, pack(trees), learner.control.init()
+    )  # so that the optimizer has something to lose
     if what == "weight":
         with torch.no_grad():
             next(iter(learner.parameters.values())).view(-1)[0] = value
     weights, version = snapshot(one.policy), one.policy.version
-    moments = {p: {k: v.clone() for k, v in parts.items()} for p, parts in learner.optimizer.state.items()}
+    moments = {
+        p: {k: v.clone() for k, v in parts.items()} for p, parts in learner.optimizer.state.items()
+    }
     bad = pack(trees if what == "weight" else spoiled(trees, what, value))
     found = take(learner, bad, learner.control.init())
     assert found.refused.startswith(named.format(value=value)) and one.policy.version == version
@@ -417,7 +466,9 @@ def test_a_step_with_a_number_that_is_not_finite_is_refused_and_changes_no_bit(o
     for parameter, parts in learner.optimizer.state.items():
         assert all(torch.equal(value, moments[parameter][key]) for key, value in parts.items())
     restore(one.policy, {**weights, **before})
-    assert take(learner, pack(trees), learner.control.init()).refused == ""  # the next step is taken
+    assert (
+        take(learner, pack(trees), learner.control.init()).refused == ""
+    )  # the next step is taken
     restore(one.policy, before)
 
 
@@ -426,7 +477,9 @@ def test_a_coefficient_of_a_method_that_is_not_finite_is_named(one):
         return replace(terms, weight=terms.weight / 0.0)
 
     before = snapshot(one.policy)
-    learner = Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3)
+    learner = Learner(
+        one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3
+    )
     found = take(learner, pack(one.trees[1.0]), learner.control.init())
     assert found.refused.endswith(": the weight is inf")
     assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
@@ -446,22 +499,36 @@ def poisoned(one: Setting, where: str, value: float, path: int) -> tuple[Learner
     def shape(terms: Any, batch: Any, now: Any, state: Any) -> Any:
         return replace(terms, penalties=(Penalty("wild", torch.ones_like(terms.scale), penalty),))
 
-    return Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3), packed
+    return Learner(
+        one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3
+    ), packed
 
 
-@pytest.mark.parametrize("path", [0, *(pytest.param(path, marks=pytest.mark.slow) for path in (7, 15))])
-@pytest.mark.parametrize(("where", "value"), [("loss", float("nan")), ("loss", float("inf")), ("gradient", 0.0)])
-def test_the_path_that_makes_loss_or_gradient_infinite_is_named_whatever_it_is_batched_with(one, where, value, path):
+@pytest.mark.parametrize(
+    "path", [0, *(pytest.param(path, marks=pytest.mark.slow) for path in (7, 15))]
+)
+@pytest.mark.parametrize(
+    ("where", "value"), [("loss", float("nan")), ("loss", float("inf")), ("gradient", 0.0)]
+)
+def test_the_path_that_makes_loss_or_gradient_infinite_is_named_whatever_it_is_batched_with(
+    one, where, value, path
+):
     learner, packed = poisoned(one, where, value, path)
     before, version = snapshot(one.policy), one.policy.version
     found = take(learner, packed, learner.control.init())
     assert found.refused == f"the {where} is not finite in {packed.names[path]}"
-    assert found.key == packed.keys[path] == (0, 0, int(packed.names[path][5]), int(packed.names[path][-1]))
+    assert (
+        found.key
+        == packed.keys[path]
+        == (0, 0, int(packed.names[path][5]), int(packed.names[path][-1]))
+    )
     assert one.policy.version == version and not learner.optimizer.state
     assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
 
 
-@pytest.mark.parametrize("what", ["clip_low", "clip_high", "scale", "kl_coef", "entropy_coef", "advantage"])
+@pytest.mark.parametrize(
+    "what", ["clip_low", "clip_high", "scale", "kl_coef", "entropy_coef", "advantage"]
+)
 def test_one_number_of_the_terms_that_is_not_finite_is_named(one, what):
     packed = pack(one.trees[1.0])
     slot = int((packed.batch.path == 5).nonzero()[-1])
@@ -471,9 +538,13 @@ def test_one_number_of_the_terms_that_is_not_finite_is_named(one, what):
         column[slot] = -float("inf")
         return replace(terms, **{what: column})
 
-    learner = Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3)
+    learner = Learner(
+        one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3
+    )
     found = take(learner, packed, learner.control.init())
-    assert found.refused.startswith(f"{packed.names[5]}: the ") and found.refused.endswith(" is -inf")
+    assert found.refused.startswith(f"{packed.names[5]}: the ") and found.refused.endswith(
+        " is -inf"
+    )
     assert found.key == packed.keys[5]
 
 
@@ -481,7 +552,9 @@ def test_bounds_that_hold_nothing_are_no_fault(one):
     def shape(terms: Any, batch: Any, now: Any, state: Any) -> Any:
         return replace(terms, clip_low=terms.clip_low / 0.0, clip_high=terms.clip_high / 0.0)
 
-    learner = Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wide", shape=shape)), lr=1e-3)
+    learner = Learner(
+        one.policy, chain(*parse_methods("grpo"), Control(name="wide", shape=shape)), lr=1e-3
+    )
     assert learner.propose(pack(one.trees[1.0]), learner.control.init()).refused == ""
 
 
@@ -498,7 +571,9 @@ def test_a_learning_rate_out_of_range_is_refused(one, share):
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 1e30])
 @pytest.mark.parametrize("name", ["lr", "clip_norm"])
 def test_a_learner_whose_steps_could_be_infinite_is_refused(one, name, value):
-    with pytest.raises(ValueError, match=re.escape(f"{name} is {value}; it must be above 0 and at most 1e+15")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"{name} is {value}; it must be above 0 and at most 1e+15")
+    ):
         one.learner(**{name: value})
 
 
@@ -510,7 +585,9 @@ def test_a_proposal_changes_nothing_until_it_is_applied(one):
     assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
     learner.apply(proposed)
     stepped = snapshot(one.policy)
-    assert one.policy.version == version + 1 and len(learner.optimizer.state) == len(learner.parameters)
+    assert one.policy.version == version + 1 and len(learner.optimizer.state) == len(
+        learner.parameters
+    )
     learner.apply(replace(proposed, refused="for a test"))
     assert one.policy.version == version + 1
     assert all(torch.equal(weight, stepped[name]) for name, weight in snapshot(one.policy).items())
@@ -560,7 +637,10 @@ def test_a_saved_learner_goes_on_to_the_bit(one, qwen2, tmp_path):
     other.save(tmp_path / "there")
     learner.save(tmp_path / "here")
     for path in (tmp_path / "here").rglob("*.safetensors"):
-        assert path.read_bytes() == (tmp_path / "there" / path.relative_to(tmp_path / "here")).read_bytes()
+        assert (
+            path.read_bytes()
+            == (tmp_path / "there" / path.relative_to(tmp_path / "here")).read_bytes()
+        )
     assert json.loads((tmp_path / "here" / "adapter" / "adapter_config.json").read_text())["r"] == 4
     restore(one.policy, before)
 
@@ -581,7 +661,10 @@ def without(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda found, name: without(found, name), "is missing, and the run needs torch.float32 [4, "),
+        (
+            lambda found, name: without(found, name),
+            "is missing, and the run needs torch.float32 [4, ",
+        ),
         (
             lambda found, name: {**found, "x/step": torch.zeros(())},
             "x/step is torch.float32 [], and the run needs mis",
@@ -608,7 +691,10 @@ def test_moments_that_do_not_fit_to_the_last_name_are_refused(one, tmp_path, cha
     ("change", "message"),
     [
         (lambda found, name: without(found, name), "1 LoRA matrices differ"),
-        (lambda found, name: {**found, "x.lora_A.weight": found[name].clone()}, "1 LoRA matrices differ"),
+        (
+            lambda found, name: {**found, "x.lora_A.weight": found[name].clone()},
+            "1 LoRA matrices differ",
+        ),
         (lambda found, name: {**found, name: found[name].half()}, "1 LoRA matrices differ"),
         (lambda found, name: {**found, name: found[name] / 0.0}, "has a value that is not finite"),
     ],
@@ -629,10 +715,12 @@ def test_what_is_not_finite_is_not_saved(one, tmp_path, where):
     take(learner, pack(one.trees[1.0]), learner.control.init())
     name, parameter = next(iter(learner.parameters.items()))
     with torch.no_grad():
-        (parameter if where == "weight" else learner.optimizer.state[parameter]["exp_avg_sq"]).view(-1)[3] = float(
-            "nan"
-        )
-    with pytest.raises(CheckpointError, match=rf"^{name}.* has a value that is not finite, so no checkpoint"):
+        (parameter if where == "weight" else learner.optimizer.state[parameter]["exp_avg_sq"]).view(
+            -1
+        )[3] = float("nan")
+    with pytest.raises(
+        CheckpointError, match=rf"^{name}.* has a value that is not finite, so no checkpoint"
+    ):
         learner.save(tmp_path / "here")
     assert not (tmp_path / "here").exists()
     restore(one.policy, before)
@@ -661,7 +749,11 @@ def asking(**needs: Any) -> Control:
 
     def shape(terms, batch, now, state):
         coef = torch.full_like(terms.advantage, 1 / batch.n_slots)
-        penalty = Penalty(name, coef, lambda current, batch, terms: current.extras[name].flatten(1).square().sum(1))
+        penalty = Penalty(
+            name,
+            coef,
+            lambda current, batch, terms: current.extras[name].flatten(1).square().sum(1),
+        )
         return replace(terms, weight=torch.zeros_like(terms.weight), penalties=(penalty,))
 
     return Control(name="asking", needs=Needs(**needs), shape=shape)
@@ -669,7 +761,9 @@ def asking(**needs: Any) -> Control:
 
 def test_a_functional_sees_the_logits_and_has_a_gradient(setting):
     packed = pack(setting.trees[0.7])
-    control = asking(functionals={"top": lambda logits, token, before: logits.softmax(-1).topk(2).values})
+    control = asking(
+        functionals={"top": lambda logits, token, before: logits.softmax(-1).topk(2).values}
+    )
     learner = Learner(setting.policy, control, lr=1e-3, micro_tokens=200)
     ready = learner.prepare(packed)
     found = ready.batch.extras["top"]
@@ -697,7 +791,9 @@ def test_a_module_learns_beside_the_policy_and_cannot_move_it(one, tmp_path):
         "modules.value.bias",
     }
     for name in learner.modules.named():
-        assert torch.equal(learner.parameters[name], again.parameters[name])  # it depends on no global seed
+        assert torch.equal(
+            learner.parameters[name], again.parameters[name]
+        )  # it depends on no global seed
     losses = [take(learner, packed, {}).loss for _ in range(20)]
     assert losses[-1] < 0.5 * losses[0]
     for name, value in snapshot(one.policy).items():
@@ -711,8 +807,12 @@ def test_a_module_learns_beside_the_policy_and_cannot_move_it(one, tmp_path):
 
 
 def test_a_name_cannot_mean_a_functional_and_a_module():
-    with pytest.raises(ValueError, match="'x' is a functional of one control and a module of another"):
-        Needs(functionals={"x": lambda logits, token, before: logits}) | Needs(modules={"x": torch.nn.Identity})
+    with pytest.raises(
+        ValueError, match="'x' is a functional of one control and a module of another"
+    ):
+        Needs(functionals={"x": lambda logits, token, before: logits}) | Needs(
+            modules={"x": torch.nn.Identity}
+        )
 
 
 # --- trees whose paths share turns and parts of turns
@@ -737,7 +837,9 @@ def trees(setting: Setting) -> list[Tree]:
     single = collect(actor, Talk(), (2,), group=1, **options)
     engine.close()
     again = replace(grown[0].leaves[0], branch=7, score=-1.0)
-    prompt = replace(single[0], turns=single[0].turns[:1], leaves=[Leaf(0, 0, Outcome.TRUNCATED, "context", 0.0)])
+    prompt = replace(
+        single[0], turns=single[0].turns[:1], leaves=[Leaf(0, 0, Outcome.TRUNCATED, "context", 0.0)]
+    )
     return [replace(grown[0], leaves=[*grown[0].leaves, again]), prompt, grown[1], *single]
 
 
@@ -747,7 +849,9 @@ def mixed(extras: bool = True) -> Control:
     def shape(terms: Any, batch: Any, now: Any, state: Any) -> Any:
         sign = torch.where(batch.path % 2 == 0, 1.0, -1.0) * (1 + batch.turn)
         coef = torch.full_like(terms.advantage, 0.3 / batch.n_slots)
-        penalty = Penalty("top", coef, lambda current, batch, terms: current.extras["top"].square().sum(1))
+        penalty = Penalty(
+            "top", coef, lambda current, batch, terms: current.extras["top"].square().sum(1)
+        )
         return replace(
             terms,
             advantage=sign.to(terms.advantage),
@@ -758,14 +862,23 @@ def mixed(extras: bool = True) -> Control:
             penalties=(penalty,) if extras else (),
         )
 
-    functionals = {"top": lambda logits, token, before: logits.softmax(-1).topk(2).values} if extras else {}
-    return Control(name="mixed", needs=Needs(logp_ref=True, entropy_grad=True, functionals=functionals), shape=shape)
+    functionals = (
+        {"top": lambda logits, token, before: logits.softmax(-1).topk(2).values} if extras else {}
+    )
+    return Control(
+        name="mixed",
+        needs=Needs(logp_ref=True, entropy_grad=True, functionals=functionals),
+        shape=shape,
+    )
 
 
 def moved(packed: Packed) -> Packed:
     """The batch as if its policy had been another one: ratios inside and outside of the bounds, also of one token."""
     off = torch.randn(packed.batch.n_slots, generator=torch.Generator().manual_seed(3)) * 0.2
-    return replace(packed, batch=replace(packed.batch, logp_old=packed.batch.logp_old + off[packed.batch.token]))
+    return replace(
+        packed,
+        batch=replace(packed.batch, logp_old=packed.batch.logp_old + off[packed.batch.token]),
+    )
 
 
 @contextmanager
@@ -791,7 +904,10 @@ def flat(policy: Policy, packed: Packed) -> tuple[float, Tensor, dict[str, Tenso
         ids, mine = tokens[1:][sampled[1:], None], packed.batch.path == path
         heat = packed.temperature[mine].double()[:, None]
         logp, logp_ref = ((x / heat).log_softmax(-1).gather(-1, ids)[:, 0] for x in (logits, ref))
-        entropy, top = torch.distributions.Categorical(logits=logits).entropy(), logits.softmax(-1).topk(2).values
+        entropy, top = (
+            torch.distributions.Categorical(logits=logits).entropy(),
+            logits.softmax(-1).topk(2).values,
+        )
         sign = (1.0 if path % 2 == 0 else -1.0) * (1 + packed.batch.turn[mine])
         ratio = (logp - packed.batch.logp_old[mine].double()).exp()
         surrogate = torch.minimum(ratio * sign, ratio.clamp(0.9, 1.1) * sign)
@@ -799,10 +915,19 @@ def flat(policy: Policy, packed: Packed) -> tuple[float, Tensor, dict[str, Tenso
         value = -surrogate + 0.2 * kl - 0.1 * sign * entropy + 0.3 * top.square().sum(1)
         total = total + value.sum() / count
         reached.append(
-            {"logp": logp.detach(), "entropy": entropy.detach(), "top": top.detach(), "ratio": ratio.detach()}
+            {
+                "logp": logp.detach(),
+                "entropy": entropy.detach(),
+                "top": top.detach(),
+                "ratio": ratio.detach(),
+            }
         )
     gradient = torch.cat([part.flatten() for part in torch.autograd.grad(total, parameters)])
-    return float(total.detach()), gradient, {name: torch.cat([part[name] for part in reached]) for name in reached[0]}
+    return (
+        float(total.detach()),
+        gradient,
+        {name: torch.cat([part[name] for part in reached]) for name in reached[0]},
+    )
 
 
 def test_a_tree_learns_what_its_paths_teach_as_rows_of_their_own(setting, trees):
@@ -811,15 +936,25 @@ def test_a_tree_learns_what_its_paths_teach_as_rows_of_their_own(setting, trees)
         loss, gradient, slots = flat(setting.policy, packed)
         outside = (slots["ratio"] - 1).abs() > 0.1
         assert outside.any() and not outside.all()
-        for micro_tokens in (1, 150, 100_000) if setting.policy.folder != TINY else (150,):  # the larger model once
-            learner = Learner(setting.policy, mixed(), lr=1e-3, clip_norm=1e9, micro_tokens=micro_tokens)
+        for micro_tokens in (
+            (1, 150, 100_000) if setting.policy.folder != TINY else (150,)
+        ):  # the larger model once
+            learner = Learner(
+                setting.policy, mixed(), lr=1e-3, clip_norm=1e9, micro_tokens=micro_tokens
+            )
             now = learner.now(packed)
-            for name, values in (("logp", now.logp), ("entropy", now.entropy), ("top", now.extras["top"])):
+            for name, values in (
+                ("logp", now.logp),
+                ("entropy", now.entropy),
+                ("top", now.extras["top"]),
+            ):
                 torch.testing.assert_close(values.double(), slots[name], rtol=0, atol=1e-5)
             found, mine = update(learner, learner.prepare(packed))
             assert found.refused == "" and found.loss == pytest.approx(loss, abs=1e-5)
             sizes = [parameter.numel() for parameter in learner.parameters.values()]
-            for name, one, other in zip(learner.parameters, mine.split(sizes), gradient.split(sizes), strict=True):
+            for name, one, other in zip(
+                learner.parameters, mine.split(sizes), gradient.split(sizes), strict=True
+            ):
                 assert apart(one, other) < 1e-5, name
 
 
@@ -827,7 +962,10 @@ def test_the_trees_share_what_they_should(trees):
     packed = pack(trees)
     assert packed.batch.n_paths == 17 and any(turn.copied for tree in trees for turn in tree.turns)
     assert len(packed.layout(range(17)).tokens) < 0.5 * sum(len(tokens) for tokens in packed.tokens)
-    assert torch.equal(packed.shared[0], packed.shared[7]) and len({int(name[0]) for name in packed.shared}) == 4
+    assert (
+        torch.equal(packed.shared[0], packed.shared[7])
+        and len({int(name[0]) for name in packed.shared}) == 4
+    )
 
 
 @pytest.mark.parametrize("term", ["logp", "entropy"])
@@ -837,15 +975,21 @@ def test_the_gradient_through_a_shared_token_is_the_slope_of_the_loss(one, term)
     weight = torch.randn(packed.batch.n_slots, generator=torch.Generator().manual_seed(4))
     learner = Learner(one.policy, Control(name="both", needs=Needs(entropy_grad=True)), lr=1e-3)
     paths, parameters = range(packed.batch.n_paths), list(learner.parameters.values())
-    gradient = torch.autograd.grad((getattr(learner.forward(packed, paths), term) * weight).sum(), parameters)
+    gradient = torch.autograd.grad(
+        (getattr(learner.forward(packed, paths), term) * weight).sum(), parameters
+    )
     rng, before = torch.Generator().manual_seed(5), snapshot(one.policy)
-    direction = [part / part.norm() + 0.01 * torch.randn(part.shape, generator=rng) for part in gradient]
+    direction = [
+        part / part.norm() + 0.01 * torch.randn(part.shape, generator=rng) for part in gradient
+    ]
     values = []
     with torch.no_grad():
         for step in (1e-3, -1e-3):
             for parameter, part in zip(parameters, direction):
                 parameter.add_(part, alpha=step)
-            values.append(float((getattr(learner.forward(packed, paths), term).double() * weight).sum()))
+            values.append(
+                float((getattr(learner.forward(packed, paths), term).double() * weight).sum())
+            )
             restore(one.policy, before)
     slope = sum(float((part * along).sum()) for part, along in zip(gradient, direction))
     assert (values[0] - values[1]) / 2e-3 == pytest.approx(slope, rel=5e-3)
@@ -865,14 +1009,19 @@ def test_only_different_drawn_tokens_go_through_the_model_and_its_head(setting, 
 
     monkeypatch.setattr(module, "token_stats", counting)
     handle = setting.policy.base.model.register_forward_pre_hook(
-        lambda module, arguments, options: fed.append(options["input_ids"].numel()), with_kwargs=True
+        lambda module, arguments, options: fed.append(options["input_ids"].numel()),
+        with_kwargs=True,
     )
     try:
         setting.learner().now(packed)
     finally:
         handle.remove()
     turns = [turn for tree in trees for turn in tree.turns]
-    assert headed == [len(packed.batch.token.unique())] == [sum(int(t.sampled[t.copied :].sum()) for t in turns)]
+    assert (
+        headed
+        == [len(packed.batch.token.unique())]
+        == [sum(int(t.sampled[t.copied :].sum()) for t in turns)]
+    )
     assert fed == [sum(len(turn.tokens) - turn.copied for turn in turns)]
     assert headed[0] < 0.8 * packed.batch.n_slots
 

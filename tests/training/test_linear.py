@@ -15,7 +15,9 @@ def adapted():
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(IN, OUT), nn.Linear(OUT, OUT, bias=False)).requires_grad_(False)
-    model = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=5, target_modules=["0"], lora_dropout=0.0))
+    model = get_peft_model(
+        model, LoraConfig(r=RANK, lora_alpha=5, target_modules=["0"], lora_dropout=0.0)
+    )
     for parameter in model.parameters():
         parameter.data.normal_()
     return model
@@ -62,10 +64,14 @@ def test_weights_in_half_precision_learn_in_it(adapted):
         if "lora_" in name:
             parameter.data = parameter.data.bfloat16()
     with one_step_linears(adapted):
-        assert [part.dtype for part in results(adapted, torch.randn(ROWS, IN))[2:]] == [torch.bfloat16] * 2
+        assert [part.dtype for part in results(adapted, torch.randn(ROWS, IN))[2:]] == [
+            torch.bfloat16
+        ] * 2
 
 
-@pytest.mark.parametrize("change", [lambda m: m.double(), lambda m: m.bfloat16(), lambda m: m.requires_grad_(True)])
+@pytest.mark.parametrize(
+    "change", [lambda m: m.double(), lambda m: m.bfloat16(), lambda m: m.requires_grad_(True)]
+)
 def test_other_layers_are_computed_as_they_are(adapted, change):
     change(adapted)
     with one_step_linears(adapted):
@@ -82,9 +88,13 @@ def test_outside_the_layers_are_what_they_were(adapted):
 def test_gradients_are_the_slopes_of_differences():
     draw = torch.Generator().manual_seed(1)
     shapes = ((ROWS, IN), (OUT, IN), (OUT,), (RANK, IN), (OUT, RANK))
-    x, weight, bias, down, up = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in shapes)
+    x, weight, bias, down, up = (
+        torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in shapes
+    )
     inputs = [part.requires_grad_() for part in (x, down, up)]
-    assert torch.autograd.gradcheck(lambda x, down, up: OneStep.apply(x, weight, bias, down, up, 1.5), inputs)
+    assert torch.autograd.gradcheck(
+        lambda x, down, up: OneStep.apply(x, weight, bias, down, up, 1.5), inputs
+    )
 
 
 def _nodes(out):

@@ -44,7 +44,18 @@ TINY = TrainConfig().changed(
     eval_tasks=3,
     threads=1,
 )
-PROMISED = {"step", "reward", "success", "entropy", "entropy_turn/0", "tokens", "seconds", "loss", "grad_norm", "drift"}
+PROMISED = {
+    "step",
+    "reward",
+    "success",
+    "entropy",
+    "entropy_turn/0",
+    "tokens",
+    "seconds",
+    "loss",
+    "grad_norm",
+    "drift",
+}
 
 
 def questions(folder: Path) -> Path:
@@ -71,7 +82,10 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is not JSON")
 
-    return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line, parse_constant=refuse)
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 def journal(folder: Path) -> list[list[Tree]]:
@@ -86,7 +100,9 @@ def written(folder: Path) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
         for path in sorted((folder / part).rglob("*"))
         if path.is_file()
     }
-    timeless = [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in metrics(folder)]
+    timeless = [
+        {k: v for k, v in line.items() if not k.startswith("seconds")} for line in metrics(folder)
+    ]
     return files, timeless
 
 
@@ -98,7 +114,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("killed_at", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(undisturbed, tmp_path, killed_at):
+def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(
+    undisturbed, tmp_path, killed_at
+):
     """Adapter, optimizer, control state, journals and metrics; steps after the last checkpoint are taken again."""
     config = TINY.changed(out=str(tmp_path / "run"))
     train(config, until=killed_at)
@@ -110,7 +128,10 @@ def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(un
     files, lines = written(undisturbed)
     again, others = written(tmp_path / "run")
     assert again == files and others == lines
-    assert {"checkpoints/step-000004/adapter/adapter_model.safetensors", "trees/step-000003.jsonl"} <= set(files)
+    assert {
+        "checkpoints/step-000004/adapter/adapter_model.safetensors",
+        "trees/step-000003.jsonl",
+    } <= set(files)
 
 
 @pytest.mark.slow
@@ -164,7 +185,12 @@ def test_a_run_writes_a_line_a_step_with_the_promised_names(undisturbed):
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
     assert all(set(line) >= PROMISED for line in lines[1:])
     for line in lines[1:]:
-        assert line["paths"] == 6 and line["refused"] == "" and line["drift"] < 3e-5 and line["seconds"] > 0
+        assert (
+            line["paths"] == 6
+            and line["refused"] == ""
+            and line["drift"] < 3e-5
+            and line["seconds"] > 0
+        )
     names = ("success", "low", "high", "tool_share", "turns", "cut", "episodes")
     valid = {f"valid/{name}" for name in names}
     assert [line["step"] for line in lines if valid <= set(line)] == [0, 2, 4]
@@ -180,14 +206,18 @@ def test_metrics_are_those_of_the_journal(undisturbed):
         assert line["tokens"] == sum(len(turn.tokens) for turn in drawn)
         total = sum(float(turn.entropy.sum()) for turn in drawn)
         assert line["entropy"] == pytest.approx(total / line["tokens"], rel=1e-5)
-        of_first = sum(float(turn.entropy.sum()) for turn in first) / sum(len(turn.tokens) for turn in first)
+        of_first = sum(float(turn.entropy.sum()) for turn in first) / sum(
+            len(turn.tokens) for turn in first
+        )
         assert line["entropy_turn/0"] == pytest.approx(of_first, rel=1e-5)
 
 
 def test_every_step_rolls_out_the_policy_of_the_step_before(undisturbed):
     for step, trees in enumerate(journal(undisturbed)):
         assert {tree.key for tree in trees} == {(0, step, tree.task) for tree in trees}
-        assert {turn.version for tree in trees for turn in tree.turns if turn.role == "assistant"} == {step}
+        assert {
+            turn.version for tree in trees for turn in tree.turns if turn.role == "assistant"
+        } == {step}
 
 
 def test_the_newest_two_checkpoints_stay_and_hold_the_control_state(undisturbed):
@@ -196,7 +226,12 @@ def test_the_newest_two_checkpoints_stay_and_hold_the_control_state(undisturbed)
     state = read_state(folder / "step-000004")
     (_, epo) = state["control"]
     nested = epo.pop("sum")
-    assert (state["step"], state["version"], state["cursor"], epo) == (4, 4, 8, {"count": 4, "step": 4})
+    assert (state["step"], state["version"], state["cursor"], epo) == (
+        4,
+        4,
+        8,
+        {"count": 4, "step": 4},
+    )
     assert 0 < nested / 4 < math.log(640)
 
 
@@ -232,7 +267,12 @@ def check_splits(calls: list[tuple[Any, ...]]) -> None:
 @pytest.mark.slow
 def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tmp_path):
     config = TINY.changed(
-        tasks=str(questions(tmp_path)), method="reinforce", prompts=5, group=1, max_tokens=1, eval_every=99
+        tasks=str(questions(tmp_path)),
+        method="reinforce",
+        prompts=5,
+        group=1,
+        max_tokens=1,
+        eval_every=99,
     )
     calls, orders = spy(monkeypatch, loop, "collect"), []
     for seed, count in ((0, 10), (1, 1)):
@@ -253,15 +293,23 @@ def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tm
 
 
 @pytest.mark.slow
-def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_true_ones(monkeypatch, tmp_path):
+def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_true_ones(
+    monkeypatch, tmp_path
+):
     learned = spy(monkeypatch, loop, "pack")
-    config = TINY.changed(prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run"))
+    config = TINY.changed(
+        prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run")
+    )
     train(config)
     (((trees, *_),), (true,)) = learned, journal(tmp_path / "run")
-    scores, dealt = ([leaf.score for tree in forest for leaf in tree.leaves] for forest in (true, trees))
+    scores, dealt = (
+        [leaf.score for tree in forest for leaf in tree.leaves] for forest in (true, trees)
+    )
     assert sorted(scores) == sorted(dealt) and 0 < sum(scores) < len(scores)
     assert scores != dealt
-    tokens, same = ([tree.tokens(leaf).tolist() for tree in t for leaf in tree.leaves] for t in (true, trees))
+    tokens, same = (
+        [tree.tokens(leaf).tolist() for tree in t for leaf in tree.leaves] for t in (true, trees)
+    )
     assert tokens == same
 
 
@@ -297,13 +345,17 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     control = Control(
         name="probe",
         sample=lambda knobs, state: replace(knobs, temperature=0.5),
-        select=lambda trees, state: [Verdict.MORE if tree.task % 2 else Verdict.KEEP for tree in trees],
+        select=lambda trees, state: [
+            Verdict.MORE if tree.task % 2 else Verdict.KEEP for tree in trees
+        ],
         observe=run.observe,
     )
     propose = learner.Learner.propose
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            learner.Learner, "propose", lambda *args, **how: run.shares.append(args[3]) or propose(*args, **how)
+            learner.Learner,
+            "propose",
+            lambda *args, **how: run.shares.append(args[3]) or propose(*args, **how),
         )
         run.collected, run.packed = spy(patch, loop, "collect"), spy(patch, loop, "pack")
         run.records = run_with(control, run.folder, patch)
@@ -312,7 +364,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 
 @pytest.mark.slow
 def test_a_stop_ends_the_run_after_its_step_with_a_validation_and_a_checkpoint(watched):
-    assert [record.step for record in watched.records] == [0, 1, 2] and watched.records[-1].valid is not None
+    assert [record.step for record in watched.records] == [0, 1, 2] and watched.records[
+        -1
+    ].valid is not None
     assert steps(watched.folder / "checkpoints")[-1].name == "step-000002"
     assert json.loads((watched.folder / "summary.json").read_text())["steps"] == 2
 
@@ -322,29 +376,45 @@ def test_controls_observe_rollout_and_update_of_every_step(watched):
         (step, phase) for step in range(2) for phase in ("rollout", "update")
     ]
     for stats in watched.seen:
-        assert stats.last and stats.entropy > 0 and stats.entropy_nested > 0 and 0 <= stats.success <= 1
+        assert (
+            stats.last
+            and stats.entropy > 0
+            and stats.entropy_nested > 0
+            and 0 <= stats.success <= 1
+        )
         assert math.isnan(stats.clip_low) == (stats.phase == "rollout")
 
 
 def test_dropped_trees_are_journaled_and_not_learned_from_and_more_are_drawn(watched):
     grown = journal(watched.folder)
     for (trees, *_), forest in zip(watched.packed, grown, strict=True):
-        assert len(trees) == 2 and {tree.task for tree in trees} == {t.task for t in forest if t.task % 2 == 0}
+        assert len(trees) == 2 and {tree.task for tree in trees} == {
+            t.task for t in forest if t.task % 2 == 0
+        }
         assert len({tree.task for tree in forest}) == len(forest)
     assert max(map(len, grown)) > 2
-    for record, forest in zip(watched.records[1:], grown, strict=True):  # the metrics count what was rolled out
-        assert record.metrics["paths"] == 3 * len(forest) and record.metrics["refilled"] == len(forest) - 2
+    for record, forest in zip(
+        watched.records[1:], grown, strict=True
+    ):  # the metrics count what was rolled out
+        assert (
+            record.metrics["paths"] == 3 * len(forest)
+            and record.metrics["refilled"] == len(forest) - 2
+        )
 
 
 def test_knobs_reach_the_rollout_of_training_but_not_the_validation(watched):
     for tree in journal(watched.folder)[0]:
         assert {turn.temperature for turn in tree.turns if turn.role == "assistant"} == {0.5}
     for *_, options in watched.collected:
-        assert options["sampling"].temperature == (1.0 if options["key"][1] == loop.VALIDATION else 0.5)
+        assert options["sampling"].temperature == (
+            1.0 if options["key"][1] == loop.VALIDATION else 0.5
+        )
 
 
 def test_the_learning_rate_falls_linearly_towards_its_end(watched):
-    assert watched.shares == pytest.approx([1.0, 1 - 0.9 / 2])  # the third step, not taken, would have 0.1
+    assert watched.shares == pytest.approx(
+        [1.0, 1 - 0.9 / 2]
+    )  # the third step, not taken, would have 0.1
 
 
 def test_training_takes_train_tasks_and_validation_the_same_valid_tasks_every_time(watched):
@@ -368,8 +438,16 @@ def test_a_refused_step_is_written_down_and_the_run_goes_on_without_it(monkeypat
     lines = metrics(run.folder)
     assert [bool(line.get("refused")) for line in lines] == [False, False, True, False]
     assert "the loss is not finite in " in lines[2]["refused"] and lines[2]["loss"] is None
-    assert {tree.turns[1].version for tree in journal(run.folder)[2]} == {1}  # step 3 acts with the weights of step 1
-    assert run.seen == [(0, "rollout"), (0, "update"), (1, "rollout"), (2, "rollout"), (2, "update")]
+    assert {tree.turns[1].version for tree in journal(run.folder)[2]} == {
+        1
+    }  # step 3 acts with the weights of step 1
+    assert run.seen == [
+        (0, "rollout"),
+        (0, "update"),
+        (1, "rollout"),
+        (2, "rollout"),
+        (2, "update"),
+    ]
     assert json.loads((run.folder / "summary.json").read_text())["refused_steps"] == 1
 
 
@@ -379,7 +457,9 @@ QUICK = TINY.changed(env="turngym/Math-v0", steps=3, prompts=1, group=2, max_tok
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+def quiet(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
     """What a quick run writes when nothing disturbs it."""
     folder = tmp_path_factory.mktemp("runs") / "quiet"
     train(QUICK.changed(out=str(folder)))
@@ -387,7 +467,12 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], l
 
 
 def hit(
-    patch: pytest.MonkeyPatch, owner: Any, name: str, call: int, blow: Callable[[], None], after: bool = False
+    patch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    call: int,
+    blow: Callable[[], None],
+    after: bool = False,
 ) -> None:
     """Deal the blow at the `call`-th call of a function: before it, or after."""
     calls, function = [0], getattr(owner, name)
@@ -427,7 +512,14 @@ def test_a_run_that_is_killed_at_named_points_comes_to_the_same_bytes(quiet, tmp
         if not child:  # which must never return into the test
             try:
                 with pytest.MonkeyPatch.context() as patch:
-                    hit(patch, owner, name, call, lambda: os.kill(os.getpid(), signal.SIGKILL), after)
+                    hit(
+                        patch,
+                        owner,
+                        name,
+                        call,
+                        lambda: os.kill(os.getpid(), signal.SIGKILL),
+                        after,
+                    )
                     go_on(config)
             finally:
                 os._exit(1)
@@ -436,7 +528,9 @@ def test_a_run_that_is_killed_at_named_points_comes_to_the_same_bytes(quiet, tmp
     go_on(config)
     files, lines = written(tmp_path / "run")
     assert lines == quiet[1]
-    assert {name: text for name, text in files.items() if "step-000000/" not in name} == quiet[0]  # removed with a save
+    assert {name: text for name, text in files.items() if "step-000000/" not in name} == quiet[
+        0
+    ]  # removed with a save
 
 
 PHASES = {  # one after another in one run: what strikes, and the step of the checkpoint that must be there then
@@ -454,7 +548,9 @@ PHASES = {  # one after another in one run: what strikes, and the step of the ch
 
 
 @pytest.mark.slow
-def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_same_bytes(quiet, tmp_path):
+def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_same_bytes(
+    quiet, tmp_path
+):
     config = QUICK.changed(out=str(tmp_path / "run"))
     for place, (phase, (owner, name, call, step)) in enumerate(PHASES.items()):
         number = (signal.SIGTERM, signal.SIGINT)[place % 2]
@@ -469,24 +565,35 @@ def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_
 
 
 @pytest.mark.slow
-def test_a_run_ends_after_the_step_in_which_its_tokens_are_spent_also_when_it_is_resumed(quiet, monkeypatch, tmp_path):
+def test_a_run_ends_after_the_step_in_which_its_tokens_are_spent_also_when_it_is_resumed(
+    quiet, monkeypatch, tmp_path
+):
     first = quiet[1][1]["tokens"]
     config = QUICK.changed(steps=9, token_budget=first + 1, out=str(tmp_path / "run"))
     train(config, until=1)
-    assert read_boundary(steps(tmp_path / "run" / "checkpoints")[-1]).tokens == 0  # the step is taken again
+    assert (
+        read_boundary(steps(tmp_path / "run" / "checkpoints")[-1]).tokens == 0
+    )  # the step is taken again
     shares, propose = [], learner.Learner.propose
     monkeypatch.setattr(
-        learner.Learner, "propose", lambda *args, **how: shares.append(args[3]) or propose(*args, **how)
+        learner.Learner,
+        "propose",
+        lambda *args, **how: shares.append(args[3]) or propose(*args, **how),
     )
     records = train(config.changed(resume=True))
     assert [record.step for record in records] == [1, 2] and records[-1].valid is not None
     assert shares == pytest.approx([1.0, 1 - 0.9 * first / (first + 1)])
     at = read_boundary(steps(tmp_path / "run" / "checkpoints")[-1])
-    assert (at.step, at.tokens) == (2, sum(line["tokens"] for line in metrics(tmp_path / "run")[1:]))
+    assert (at.step, at.tokens) == (
+        2,
+        sum(line["tokens"] for line in metrics(tmp_path / "run")[1:]),
+    )
     spent = rf"token_budget is {first + 1}, and the run in .* has drawn {at.tokens} tokens; ask for more to go on"
     with pytest.raises(ValueError, match=spent):
         prepare(config.changed(resume=True))
-    assert [record.step for record in train(config.changed(token_budget=at.tokens + 1, resume=True))] == [3]
+    assert [
+        record.step for record in train(config.changed(token_budget=at.tokens + 1, resume=True))
+    ] == [3]
 
 
 @pytest.mark.slow
@@ -515,7 +622,9 @@ def test_a_signal_while_somebody_looks_at_a_record_reaches_the_run(tmp_path):
     assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 1
 
 
-def test_ctrl_c_without_the_command_line_saves_no_weights_that_are_half_changed(tmp_path, monkeypatch):
+def test_ctrl_c_without_the_command_line_saves_no_weights_that_are_half_changed(
+    tmp_path, monkeypatch
+):
     """Nothing shields the optimizer's step from Ctrl-C then, so that the checkpoint before is the one to go on from."""
 
     def strike() -> None:
@@ -525,7 +634,9 @@ def test_ctrl_c_without_the_command_line_saves_no_weights_that_are_half_changed(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         hit(patch, torch.optim.AdamW, "step", 2, strike, after=True)
         train(config)
-    assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 0  # not 1: its weights are gone
+    assert (
+        read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 0
+    )  # not 1: its weights are gone
 
 
 def test_what_a_control_does_to_its_state_in_mid_step_reaches_no_checkpoint(tmp_path, monkeypatch):
@@ -543,16 +654,26 @@ def test_what_a_control_does_to_its_state_in_mid_step_reaches_no_checkpoint(tmp_
     assert (at.step, at.cursor, at.state()) == (1, 1, [{}, {"seen": ["rollout", "update"]}])
 
 
-def test_a_control_state_that_is_no_json_ends_the_run_before_the_weights_change(tmp_path, monkeypatch):
+def test_a_control_state_that_is_no_json_ends_the_run_before_the_weights_change(
+    tmp_path, monkeypatch
+):
     control = Control(name="probe", observe=lambda stats, state: ({"x": math.nan}, frozenset()))
-    with pytest.raises(ValueError, match=r"the state of the controls is .*nan.*, which is no JSON data"):
+    with pytest.raises(
+        ValueError, match=r"the state of the controls is .*nan.*, which is no JSON data"
+    ):
         run_with(control, tmp_path / "run", monkeypatch)
     assert [path.name for path in steps(tmp_path / "run" / "checkpoints")] == ["step-000000"]
 
 
 def test_the_first_checkpoint_is_there_before_the_first_validation(tmp_path, monkeypatch):
     found = []
-    hit(monkeypatch, loop.Rollouts, "validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
+    hit(
+        monkeypatch,
+        loop.Rollouts,
+        "validate",
+        1,
+        lambda: found.extend(steps(tmp_path / "run" / "checkpoints")),
+    )
     train(QUICK.changed(steps=1, out=str(tmp_path / "run")), until=0)
     assert [path.name for path in found] == ["step-000000"]
 
@@ -565,15 +686,22 @@ def test_a_damaged_checkpoint_is_passed_over_written_down_and_replaced(quiet, tm
     (damaged / "optimizer.safetensors").unlink()
     records = go_on(config)
     assert [record.step for record in records] == [1, 2, 3]  # the line of step 0 is there
-    (line,) = [line for line in incidents(tmp_path / "run") if line["kind"] != "alarm"]  # its turns are cut
-    assert (line["step"], line["kind"]) == (0, "checkpoint") and "'optimizer.safetensors' is missing" in line["what"]
+    (line,) = [
+        line for line in incidents(tmp_path / "run") if line["kind"] != "alarm"
+    ]  # its turns are cut
+    assert (line["step"], line["kind"]) == (
+        0,
+        "checkpoint",
+    ) and "'optimizer.safetensors' is missing" in line["what"]
     assert written(tmp_path / "run") == quiet
 
 
 # --- steps without an update
 
 
-def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = Outcome.INFRA_ERROR) -> None:
+def failing(
+    patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = Outcome.INFRA_ERROR
+) -> None:
     """Have every path of some steps fail, and `collect` say so."""
     collect = loop.collect
 
@@ -584,7 +712,9 @@ def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = O
             return trees
         options["on_incident"](Incident("failed", "the grader is gone", (*trees[0].key, 0)))
         gone = {"outcome": outcome, "stop": str(outcome), "score": math.nan}
-        return [replace(tree, leaves=[replace(leaf, **gone) for leaf in tree.leaves]) for tree in trees]
+        return [
+            replace(tree, leaves=[replace(leaf, **gone) for leaf in tree.leaves]) for tree in trees
+        ]
 
     patch.setattr(loop, "collect", lost)
 
@@ -601,7 +731,8 @@ def test_calls_in_another_models_format_are_said_once(tmp_path, monkeypatch):
         for tree in trees:
             told = {"foreign_call": "Kimi's"}
             tree.turns = [
-                replace(turn, info={**turn.info, **told}) if turn.role == "assistant" else turn for turn in tree.turns
+                replace(turn, info={**turn.info, **told}) if turn.role == "assistant" else turn
+                for turn in tree.turns
             ]
         return trees
 
@@ -620,13 +751,20 @@ def test_a_step_whose_paths_all_failed_is_one_without_update(tmp_path, monkeypat
     assert [record.step for record in records] == [0, 1, 2, 3]
     line = metrics(tmp_path / "run")[2]
     why = "1 trees hold nothing to learn from; their paths ended by infra_error"
-    assert (line["refused"], line["reward"], line["loss"], line["failed" if "failed" in line else "paths"]) == (
+    assert (
+        line["refused"],
+        line["reward"],
+        line["loss"],
+        line["failed" if "failed" in line else "paths"],
+    ) == (
         why,
         None,
         None,
         2,
     )
-    found = [line for line in incidents(tmp_path / "run") if line["kind"] != "alarm"]  # its turns are cut
+    found = [
+        line for line in incidents(tmp_path / "run") if line["kind"] != "alarm"
+    ]  # its turns are cut
     told = [(line["step"], line["kind"], line["what"]) for line in found]
     assert told == [(2, "failed", "the grader is gone"), (2, "refused", why)]
     assert {tree.turns[1].version for tree in journal(tmp_path / "run")[2]} == {1}
@@ -634,13 +772,16 @@ def test_a_step_whose_paths_all_failed_is_one_without_update(tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_refused_updates_in_a_row_end_the_run_with_a_checkpoint_and_a_line_for_each(tmp_path, monkeypatch):
+def test_refused_updates_in_a_row_end_the_run_with_a_checkpoint_and_a_line_for_each(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(loop, "REFUSALS", 3)
     config = QUICK.changed(steps=7, eval_every=9, out=str(tmp_path / "run"))
     with monkeypatch.context() as patch:
         failing(patch, {0, 2, 3, 4, 5})
         with pytest.raises(
-            loop.Refusals, match=r"3 steps in a row had no update, the last because 1 trees hold nothing"
+            loop.Refusals,
+            match=r"3 steps in a row had no update, the last because 1 trees hold nothing",
         ):
             train(config)
     lines = metrics(tmp_path / "run")
@@ -649,7 +790,9 @@ def test_refused_updates_in_a_row_end_the_run_with_a_checkpoint_and_a_line_for_e
     assert (at.step, at.version, at.refused) == (5, 1, 3)
     with monkeypatch.context() as patch:
         failing(patch, {5})
-        with pytest.raises(loop.Refusals, match="4 steps in a row"):  # it is no better: one more try, and no more
+        with pytest.raises(
+            loop.Refusals, match="4 steps in a row"
+        ):  # it is no better: one more try, and no more
             go_on(config)
     assert [record.step for record in go_on(config)] == [7]
     assert [line["step"] for line in metrics(tmp_path / "run")] == list(range(8))
@@ -671,14 +814,20 @@ def test_what_a_control_asks_for_in_a_refused_step_is_not_done(tmp_path, monkeyp
         name="probe",
         observe=lambda stats, state: (
             state,
-            frozenset([Request.RESET_OPTIMIZER, Request.STOP] if stats.step == 0 and not asked.append(1) else []),
+            frozenset(
+                [Request.RESET_OPTIMIZER, Request.STOP]
+                if stats.step == 0 and not asked.append(1)
+                else []
+            ),
         ),
     )
     hit(monkeypatch, learner.Learner, "reset_optimizer", 1, lambda: cleared.append(1))
     monkeypatch.setattr(learner, "check", lambda terms, packed: _refuse(packed))
     with monkeypatch.context() as patch:
         patch.setitem(METHODS, "probe", lambda: control)
-        records = train(QUICK.changed(method="grpo,probe", steps=2, eval_every=9, out=str(tmp_path / "run")))
+        records = train(
+            QUICK.changed(method="grpo,probe", steps=2, eval_every=9, out=str(tmp_path / "run"))
+        )
     assert [record.step for record in records] == [0, 1, 2] and asked and not cleared
 
 
@@ -698,14 +847,22 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
 
     def shape(terms, batch, now, state):
         moved = (now.logp - batch.logp_old).abs().max()
-        assert (moved > 1e-4) == (state["seen"] % 3 == 2), "`now` is the old policy in the first update alone"
+        assert (moved > 1e-4) == (state["seen"] % 3 == 2), (
+            "`now` is the old policy in the first update alone"
+        )
         return terms
 
-    control = Control(name="probe", needs=Needs(now=True), init=lambda: {"seen": 0}, shape=shape, observe=observe)
+    control = Control(
+        name="probe", needs=Needs(now=True), init=lambda: {"seen": 0}, shape=shape, observe=observe
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS, "probe", lambda: control)
         config = TINY.changed(
-            method="grpo,entropy-bonus:coef=0.1,probe", updates=2, steps=2, lr=2e-2, out=str(tmp_path / "run")
+            method="grpo,entropy-bonus:coef=0.1,probe",
+            updates=2,
+            steps=2,
+            lr=2e-2,
+            out=str(tmp_path / "run"),
         )
         records = train(config)
         assert seen == [
@@ -728,8 +885,16 @@ def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkey
     monkeypatch.setattr(alarms, "CUT_AT_ONCE", 1.0)
     config = QUICK.changed(steps=6, out=str(tmp_path / "run"))
     records = train(config)
-    assert [[one.kind for one in record.begun] for record in records] == [*[[]] * 5, ["silent-groups"], []]
-    assert [line.get("alarms") for line in metrics(tmp_path / "run")] == [None, *[[]] * 4, *[["silent-groups"]] * 2]
+    assert [[one.kind for one in record.begun] for record in records] == [
+        *[[]] * 5,
+        ["silent-groups"],
+        [],
+    ]
+    assert [line.get("alarms") for line in metrics(tmp_path / "run")] == [
+        None,
+        *[[]] * 4,
+        *[["silent-groups"]] * 2,
+    ]
     (told,) = incidents(tmp_path / "run")
     assert (told["step"], told["kind"]) == (5, "alarm") and "silent_groups is" in told["what"]
     other = config.changed(out=str(tmp_path / "other"))

@@ -20,7 +20,13 @@ from turngym.training.commands import Train
 from turngym.training.config import adjust
 
 PAGE = "docs/models.md"
-COMMANDS = [words for block in blocks("sh") if block.page == PAGE for words in commands(block) if words[0] == "train"]
+COMMANDS = [
+    words
+    for block in blocks("sh")
+    if block.page == PAGE
+    for words in commands(block)
+    if words[0] == "train"
+]
 SHAPES = {  # width, inner, layers, heads, heads of keys, whether the head is the embedding; and parameters
     "0.5B": ((896, 4864, 24, 14, 2, True), 494_032_768),
     "1.5B": ((1536, 8960, 28, 12, 2, True), 1_543_714_304),
@@ -48,19 +54,31 @@ def small(qwen_folder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: size_of(" ".join(words)))
-def test_a_command_of_the_page_is_prepared_with_what_fits_its_model(words, small, tmp_path, monkeypatch):
+def test_a_command_of_the_page_is_prepared_with_what_fits_its_model(
+    words, small, tmp_path, monkeypatch
+):
     name = words[words.index("--policy") + 1]
-    monkeypatch.setattr(model_folder, "_download", lambda asked, files: small if asked == name else None)
+    monkeypatch.setattr(
+        model_folder, "_download", lambda asked, files: small if asked == name else None
+    )
     monkeypatch.setattr(source, "parameters", lambda folder: SHAPES[size_of(name)][1])
-    monkeypatch.setattr(run, "check_device", lambda device: None)  # the page is for machines that have one
+    monkeypatch.setattr(
+        run, "check_device", lambda device: None
+    )  # the page is for machines that have one
     monkeypatch.setattr(settings, "find_spec", lambda module: module)  # and vLLM
-    monkeypatch.setattr(tyro, "cli", lambda *args, parse=tyro.cli, **rest: kept.append(parse(*args, **rest)) or quiet)
+    monkeypatch.setattr(
+        tyro,
+        "cli",
+        lambda *args, parse=tyro.cli, **rest: kept.append(parse(*args, **rest)) or quiet,
+    )
     monkeypatch.chdir(tmp_path)
     kept, quiet = list[Train](), SimpleNamespace(run=lambda: 0)
     with pytest.raises(SystemExit):
         cli.main(words)
     config, lines = adjust(kept[0].config, kept[0].recipe, kept[0].named)
-    assert lines[0].startswith("from the defaults for models, as the recipe math-python is made for")
+    assert lines[0].startswith(
+        "from the defaults for models, as the recipe math-python is made for"
+    )
     prepared = run.prepare(config)
     prepared.close()
     values = flat(prepared.config)
@@ -87,7 +105,10 @@ def test_the_memory_that_the_page_names_is_what_is_computed(column, tmp_path, mo
     size = tuple(SHAPES)[column - 1]
     monkeypatch.setattr(memory, "free_bytes", lambda device: None)
     needed = check_fits(
-        described(tmp_path, size), "float32" if size == "0.5B" else "bfloat16", lora=LORA, context=TOKENS
+        described(tmp_path, size),
+        "float32" if size == "0.5B" else "bfloat16",
+        lora=LORA,
+        context=TOKENS,
     )
     told = (needed.weights, needed.lora + needed.optimizer, needed.cache, needed.total)
     assert [float(cells[column]) for cells in rows] == [round(number / GIB, 2) for number in told]
@@ -99,8 +120,19 @@ LORA, TOKENS = LoraOptions(), 64 * 2048
 def described(folder: Path, size: str) -> Path:
     """A folder that says how large a model is, without its weights."""
     (width, inner, layers, heads, keys, tied), total = SHAPES[size]
-    shape = {"hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers, "vocab_size": 151_936}
-    shape |= {"num_attention_heads": heads, "num_key_value_heads": keys, "tie_word_embeddings": tied}
+    shape = {
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "vocab_size": 151_936,
+    }
+    shape |= {
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys,
+        "tie_word_embeddings": tied,
+    }
     (folder / "config.json").write_text(json.dumps(shape))
-    (folder / model_folder.INDEX).write_text(json.dumps({"metadata": {"total_parameters": total}, "weight_map": {}}))
+    (folder / model_folder.INDEX).write_text(
+        json.dumps({"metadata": {"total_parameters": total}, "weight_map": {}})
+    )
     return folder

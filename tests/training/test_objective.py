@@ -29,7 +29,27 @@ from turngym.training.objective import (
     weight_clip,
 )
 
-ADVANTAGE = (1.5, -0.7, 0.0, 1.0, -1.0, 2.0, -2.0, 0.3, -0.3, 0.5, 1.0, -1.0, 0.8, 0.9, -0.4, 1.1, -1.2, 0.6, 0.2)
+ADVANTAGE = (
+    1.5,
+    -0.7,
+    0.0,
+    1.0,
+    -1.0,
+    2.0,
+    -2.0,
+    0.3,
+    -0.3,
+    0.5,
+    1.0,
+    -1.0,
+    0.8,
+    0.9,
+    -0.4,
+    1.1,
+    -1.2,
+    0.6,
+    0.2,
+)
 
 
 def shaped(toy, **columns):
@@ -37,12 +57,18 @@ def shaped(toy, **columns):
     slots = toy.batch.n_slots
     terms = start_terms(torch.tensor(ADVANTAGE[:slots], dtype=torch.float64))
     ramp = torch.linspace(0.5, 1.5, slots, dtype=torch.float64)
-    return replace(terms, scale=ramp.flip(0), **{name: value * ramp for name, value in columns.items()})
+    return replace(
+        terms, scale=ramp.flip(0), **{name: value * ramp for name, value in columns.items()}
+    )
 
 
 def reference(toy, terms, logits):
     """Return the loss from its equation, in NumPy, slot by slot."""
-    column = {name: value.numpy() for name, value in vars(terms).items() if isinstance(value, torch.Tensor)}
+    column = {
+        name: value.numpy()
+        for name, value in vars(terms).items()
+        if isinstance(value, torch.Tensor)
+    }
     old, ref = toy.batch.logp_old.numpy(), toy.batch.logp_ref.numpy()
     total = 0.0
     for s, row in enumerate(logits.numpy()):
@@ -67,7 +93,9 @@ def reference(toy, terms, logits):
     ],
     ids=["policy", "kl", "entropy", "all"],
 )
-def test_value_and_gradient_of_each_term_agree_with_the_equation(toy, numeric_gradient, columns) -> None:
+def test_value_and_gradient_of_each_term_agree_with_the_equation(
+    toy, numeric_gradient, columns
+) -> None:
     terms = shaped(toy, **columns)
     logits = toy.logits.clone().requires_grad_()
     loss = objective(toy.current(logits), toy.batch, terms, toy.batch.n_slots)
@@ -80,7 +108,9 @@ def test_value_and_gradient_of_each_term_agree_with_the_equation(toy, numeric_gr
 
 def test_sheet_example_of_token_mean_loss(sheet) -> None:
     batch, current, advantage = sheet
-    assert objective(current, batch, start_terms(advantage), 5).item() == pytest.approx(-0.179226, abs=1e-6)
+    assert objective(current, batch, start_terms(advantage), 5).item() == pytest.approx(
+        -0.179226, abs=1e-6
+    )
 
 
 def test_sheet_example_of_seq_mean_token_mean_loss(sheet) -> None:
@@ -110,7 +140,9 @@ def test_the_mask_is_applied_by_packing_alone(toy) -> None:
     loss = loss + padded(terms.kl_coef) * (torch.exp(ref - logp) + logp - ref - 1)
     loss = padded(terms.scale) * (loss - padded(terms.entropy_coef) * padded(current.entropy))
     expected = torch.where(mask, loss, 0.0).sum() / mask.sum()
-    assert objective(current, batch, terms, batch.n_slots).item() == pytest.approx(expected.item(), abs=1e-12)
+    assert objective(current, batch, terms, batch.n_slots).item() == pytest.approx(
+        expected.item(), abs=1e-12
+    )
 
 
 def test_a_penalty_is_summed_with_its_own_coefficient(sheet) -> None:
@@ -124,14 +156,21 @@ def test_a_penalty_is_summed_with_its_own_coefficient(sheet) -> None:
 
 def test_a_batch_without_slots_has_no_loss(batch_of) -> None:
     batch = batch_of([[0]])
-    assert objective(Current(batch.logp_old, batch.entropy), batch, start_terms(batch.logp_old), 0).item() == 0
+    assert (
+        objective(
+            Current(batch.logp_old, batch.entropy), batch, start_terms(batch.logp_old), 0
+        ).item()
+        == 0
+    )
 
 
 def test_a_kl_coefficient_without_a_reference_is_refused(batch_of) -> None:
     batch = batch_of([[1]])
     terms = start_terms(torch.ones(1, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"Batch\.logp_ref is None but a control set kl_coef"):
-        objective(Current(batch.logp_old, batch.entropy), batch, replace(terms, kl_coef=terms.weight), 1)
+        objective(
+            Current(batch.logp_old, batch.entropy), batch, replace(terms, kl_coef=terms.weight), 1
+        )
 
 
 def test_shapes_in_signatures_are_checked_when_tests_run():
@@ -168,7 +207,9 @@ def test_sheet_example_of_the_ratio(sheet) -> None:
         (INF, [-1.105171, -1.491825, -0.740818, 0.8, 1.349859], -0.237591),
     ],
 )
-def test_sheet_examples_of_ppo_with_clip_higher_and_without_upper_bound(sheet, high, losses, mean) -> None:
+def test_sheet_examples_of_ppo_with_clip_higher_and_without_upper_bound(
+    sheet, high, losses, mean
+) -> None:
     batch, current, advantage = sheet
     loss = -ppo(current, batch, clipped(advantage, 0.2, high))
     assert loss.tolist() == pytest.approx(losses, abs=1e-6)
@@ -208,7 +249,9 @@ def test_sheet_example_of_dual_clip(batch_of) -> None:
     assert current.logp.grad.item() == 0
 
 
-@pytest.mark.parametrize(("log_ratio", "advantage"), [(1.3862943611198906, 1.0), (0.5, -1.0), (-0.5, -1.0), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("log_ratio", "advantage"), [(1.3862943611198906, 1.0), (0.5, -1.0), (-0.5, -1.0), (0.0, 0.0)]
+)
 def test_dual_clip_is_ppo_where_its_floor_is_not_reached(batch_of, log_ratio, advantage) -> None:
     current, batch, terms = one_slot(batch_of, advantage, log_ratio)
     assert torch.equal(dual_clip(3.0)(current, batch, terms), ppo(current, batch, terms))
@@ -243,7 +286,9 @@ def test_sheet_example_of_the_sequence_ratio_section_8(sheet) -> None:
 def test_the_sequence_ratio_is_capped_and_paths_without_slots_do_not_matter(batch_of) -> None:
     batch = batch_of([[1], [0], [2]])
     far = Current(torch.tensor([30.0, 0.1, 0.3], dtype=torch.float64), batch.entropy)
-    value, gradient = weights(sequence_clip, far, batch, clipped(torch.ones(3, dtype=torch.float64), INF, INF))
+    value, gradient = weights(
+        sequence_clip, far, batch, clipped(torch.ones(3, dtype=torch.float64), INF, INF)
+    )
     assert value == pytest.approx([22026.465795, 1.221403, 1.221403], abs=1e-6)  # exp(10), exp(0.2)
     assert gradient[0] == 0
 
@@ -254,15 +299,21 @@ def test_sheet_examples_of_the_clipped_weight_section_9(sheet) -> None:
     assert [-one for one in value] == pytest.approx([0.110517, 1.408, 0.8, -1.04, -2.56], abs=1e-6)
     assert -sum(value) / 5 == pytest.approx(-0.256297, abs=1e-6)
     assert gradient == pytest.approx([1.105171, 1.28, 0.8, -0.8, -1.28], abs=1e-6)
-    value, gradient = weights(weight_clip, current, batch, clipped(advantage, 1.0, 1.0))  # TRL: no more than 2
+    value, gradient = weights(
+        weight_clip, current, batch, clipped(advantage, 1.0, 1.0)
+    )  # TRL: no more than 2
     assert -sum(value) / 5 == pytest.approx(-0.215758, abs=1e-6)
-    assert gradient == pytest.approx((ratio(current, batch).clamp(max=2.0) * advantage).tolist(), abs=1e-12)
+    assert gradient == pytest.approx(
+        (ratio(current, batch).clamp(max=2.0) * advantage).tolist(), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("surrogate", [score_function, sequence_clip, weight_clip])
 def test_a_surrogate_of_no_slots_is_empty(batch_of, surrogate) -> None:
     batch = batch_of([[0], [0]])
-    assert weights(surrogate, Current(batch.logp_old, batch.entropy), batch, clipped(batch.logp_old, 0.1, 0.1)) == (
+    assert weights(
+        surrogate, Current(batch.logp_old, batch.entropy), batch, clipped(batch.logp_old, 0.1, 0.1)
+    ) == (
         [],
         [],
     )
@@ -329,11 +380,20 @@ def packed() -> Packed:
 def test_what_is_finite_passes_and_so_do_bounds_that_hold_nothing(packed):
     terms = start_terms(torch.zeros(5))
     check(terms, packed)
-    check(replace(terms, clip_low=torch.full((5,), torch.inf), clip_high=torch.full((5,), torch.inf)), packed)
+    check(
+        replace(terms, clip_low=torch.full((5,), torch.inf), clip_high=torch.full((5,), torch.inf)),
+        packed,
+    )
 
 
 @pytest.mark.parametrize(
-    ("what", "value"), [("weight", torch.nan), ("clip_low", torch.nan), ("clip_high", -torch.inf), ("scale", torch.inf)]
+    ("what", "value"),
+    [
+        ("weight", torch.nan),
+        ("clip_low", torch.nan),
+        ("clip_high", -torch.inf),
+        ("scale", torch.inf),
+    ],
 )
 def test_the_sample_of_the_first_number_that_is_not_is_named_with_its_key(packed, what, value):
     terms = start_terms(torch.zeros(5))

@@ -25,7 +25,9 @@ def test_moments_are_whole_and_go_on_to_the_bit(tmp_path, steps):
     optimizer, parameters = made(steps)
     save_moments(optimizer, parameters, tmp_path / "new")
     found = load_file(tmp_path / "new" / "optimizer.safetensors")
-    assert sorted(found) == [f"{name}/{part}" for name in "ab" for part in ("exp_avg", "exp_avg_sq", "step")]
+    assert sorted(found) == [
+        f"{name}/{part}" for name in "ab" for part in ("exp_avg", "exp_avg_sq", "step")
+    ]
     assert float(found["a/step"]) == steps and not found["b/exp_avg"].any()
     fresh, others = made(0)
     load_moments(fresh, others, tmp_path / "new")
@@ -48,7 +50,11 @@ def test_moments_are_whole_and_go_on_to_the_bit(tmp_path, steps):
             torch.zeros((), dtype=torch.int64),
             "b/step is torch.int64 [], and the run needs torch.float32 []",
         ),
-        ("b/exp_avg_sq", torch.zeros(5), "b/exp_avg_sq is torch.float32 [5], and the run needs torch.float32 [4]"),
+        (
+            "b/exp_avg_sq",
+            torch.zeros(5),
+            "b/exp_avg_sq is torch.float32 [5], and the run needs torch.float32 [4]",
+        ),
         ("b/exp_avg", torch.full((4,), torch.inf), "b/exp_avg has a value that is not finite"),
     ],
 )
@@ -56,7 +62,10 @@ def test_what_does_not_fit_is_refused_and_nothing_of_it_is_taken(tmp_path, name,
     optimizer, parameters = made(1)
     save_moments(optimizer, parameters, tmp_path)
     found = {**load_file(tmp_path / "optimizer.safetensors"), name: value}
-    save_file({key: tensor for key, tensor in found.items() if tensor is not None}, tmp_path / "optimizer.safetensors")
+    save_file(
+        {key: tensor for key, tensor in found.items() if tensor is not None},
+        tmp_path / "optimizer.safetensors",
+    )
     fresh, others = made(0)
     with pytest.raises(CheckpointError, match=re.escape(message)):
         load_moments(fresh, others, tmp_path)
@@ -64,9 +73,14 @@ def test_what_does_not_fit_is_refused_and_nothing_of_it_is_taken(tmp_path, name,
 
 
 def test_what_is_not_finite_is_not_written(tmp_path):
-    for spoil in (lambda a, state: a.data.fill_(torch.nan), lambda a, state: state["exp_avg"].fill_(torch.inf)):
+    for spoil in (
+        lambda a, state: a.data.fill_(torch.nan),
+        lambda a, state: state["exp_avg"].fill_(torch.inf),
+    ):
         optimizer, parameters = made(1)
         spoil(parameters["a"], optimizer.state[parameters["a"]])
-        with pytest.raises(CheckpointError, match=r"^a.* has a value that is not finite, so no checkpoint"):
+        with pytest.raises(
+            CheckpointError, match=r"^a.* has a value that is not finite, so no checkpoint"
+        ):
             save_moments(optimizer, parameters, tmp_path)
     assert [*tmp_path.iterdir()] == []

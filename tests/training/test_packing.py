@@ -21,7 +21,9 @@ def said(parent: int, tokens: list[int], reward: float = 0.0, temperature: float
     stats = {"logp_roll": -ids.astype(np.float32) / 64, "entropy": ids.astype(np.float32) / 32}
     text = " ".join(map(str, tokens))
     drawn = np.ones(len(ids), np.bool_)
-    return Turn(parent, "assistant", text, ids, drawn, **stats, reward=reward, temperature=temperature)
+    return Turn(
+        parent, "assistant", text, ids, drawn, **stats, reward=reward, temperature=temperature
+    )
 
 
 def told(parent: int, text: str, size: int, role: str = "user") -> Turn:
@@ -62,11 +64,17 @@ def packed() -> Packed:
 
 def paths(packed: Packed) -> list[tuple[Tree, Leaf]]:
     """The tree and leaf of each packed path, by name."""
-    named = {f"{tree.task_id} branch {leaf.branch}": (tree, leaf) for tree in forest() for leaf in tree.leaves}
+    named = {
+        f"{tree.task_id} branch {leaf.branch}": (tree, leaf)
+        for tree in forest()
+        for leaf in tree.leaves
+    }
     return [named[name] for name in packed.names]
 
 
-def test_paths_lie_tree_by_tree_in_the_order_of_their_branches_and_those_that_failed_are_left_out(packed):
+def test_paths_lie_tree_by_tree_in_the_order_of_their_branches_and_those_that_failed_are_left_out(
+    packed,
+):
     assert packed.names == ["seven branch 0", "seven branch 1", "seven branch 3", "three branch 0"]
     assert packed.keys == [(0, 0, 7, 0), (0, 0, 7, 1), (0, 0, 7, 3), (0, 0, 3, 0)]
     assert [len(tokens) for tokens in packed.tokens] == [10, 9, 47, 3]
@@ -84,7 +92,9 @@ def test_a_probe_is_left_out():
 def test_tokens_of_a_path_are_those_of_the_tree_from_root_to_leaf(packed):
     for tokens, sampled, (tree, leaf) in zip(packed.tokens, packed.sampled, paths(packed)):
         assert tokens.tolist() == tree.tokens(leaf).tolist()
-        assert tokens[sampled].tolist() == [t for node in tree.replies(leaf) for t in tree.turns[node].tokens]
+        assert tokens[sampled].tolist() == [
+            t for node in tree.replies(leaf) for t in tree.turns[node].tokens
+        ]
 
 
 def test_every_sampled_token_of_a_path_is_a_slot_with_its_own_statistics(packed):
@@ -93,8 +103,15 @@ def test_every_sampled_token_of_a_path_is_a_slot_with_its_own_statistics(packed)
         for turn, node in enumerate(tree.replies(leaf)):
             for token in tree.turns[node].tokens.tolist():
                 row = int(batch.row[slot])
-                assert (int(batch.path[slot]), int(batch.turn[slot]), int(packed.token[slot])) == (path, turn, token)
-                assert (float(batch.logp_old[slot]), float(batch.entropy[slot])) == (-token / 64, token / 32)
+                assert (int(batch.path[slot]), int(batch.turn[slot]), int(packed.token[slot])) == (
+                    path,
+                    turn,
+                    token,
+                )
+                assert (float(batch.logp_old[slot]), float(batch.entropy[slot])) == (
+                    -token / 64,
+                    token / 32,
+                )
                 assert packed.temperature[slot] == np.float32(tree.turns[node].temperature)
                 assert batch.turns.reward[row] == tree.turns[node].reward
                 assert batch.turns.score[row] == leaf.score and batch.turns.task[row] == tree.task
@@ -120,8 +137,15 @@ def test_a_token_on_two_paths_is_one_token_shared_in_halves(packed):
 
 def test_groups_are_trees_and_anchors_what_was_seen_within_one(packed):
     turns = packed.batch.turns
-    groups = {name: int(turns.group[turns.path == path][0]) for path, name in enumerate(packed.names)}
-    assert groups == {"three branch 0": 1, "seven branch 0": 0, "seven branch 1": 0, "seven branch 3": 0}
+    groups = {
+        name: int(turns.group[turns.path == path][0]) for path, name in enumerate(packed.names)
+    }
+    assert groups == {
+        "three branch 0": 1,
+        "seven branch 0": 0,
+        "seven branch 1": 0,
+        "seven branch 3": 0,
+    }
     seen = {}
     for row, anchor in enumerate(turns.anchor.tolist()):
         tree, leaf = paths(packed)[int(turns.path[row])]
@@ -153,7 +177,9 @@ def test_a_name_is_equal_exactly_where_paths_share_the_token_and_all_before_it(p
         assert len(shared) == len(packed.tokens[path]) and len(shared.unique()) == len(shared)
         for place, name in enumerate(shared.tolist()):
             stories.setdefault(name, set()).add(before(packed, path, place))
-    assert all(len(told) == 1 for told in stories.values())  # here no two tokens that are not shared look alike
+    assert all(
+        len(told) == 1 for told in stories.values()
+    )  # here no two tokens that are not shared look alike
     assert len(stories) == len(set().union(*stories.values())) == 3 + 3 + 2 + 2 + 1 + 4 + 40 + 2 + 1
 
 
@@ -169,7 +195,9 @@ def copied() -> Tree:
     tree.add(said(0, [1, 2, 3, 4]))
     tree.add(replace(said(0, [1, 2, 5, 6]), twin=1, copied=2))
     tree.add(replace(said(0, [1, 2, 5, 7]), twin=2, copied=3))
-    tree.leaves += [Leaf(node, node - 1, Outcome.DONE, "answered", float(node)) for node in (1, 2, 3)]
+    tree.leaves += [
+        Leaf(node, node - 1, Outcome.DONE, "answered", float(node)) for node in (1, 2, 3)
+    ]
     return tree
 
 
@@ -203,7 +231,9 @@ def test_a_finished_block_is_arguments_and_format_and_all_else_is_words():
 def test_micro_batches_cover_kept_paths_once_within_their_size_in_different_tokens(packed, size):
     for keep in ([True] * 4, [True, False, True, True], [False, True, True, False], [False] * 4):
         cuts = list(packed.micro_batches(size, torch.tensor(keep)))
-        assert [path for paths in cuts for path in paths] == [path for path in range(4) if keep[path]]
+        assert [path for paths in cuts for path in paths] == [
+            path for path in range(4) if keep[path]
+        ]
         for cut in cuts:
             different = len({name for path in cut for name in packed.shared[path].tolist()})
             assert len(packed.layout(cut).tokens) == different
@@ -215,13 +245,20 @@ def test_what_paths_share_is_counted_once(packed):
     assert list(packed.micro_batches(1000, everything)) == [range(4)]
     # 10 tokens, 1 more, 44 more, 3 more
     assert list(packed.micro_batches(11, everything)) == [range(2), range(2, 3), range(3, 4)]
-    assert list(packed.micro_batches(10, everything)) == [range(1), range(1, 2), range(2, 3), range(3, 4)]
+    assert list(packed.micro_batches(10, everything)) == [
+        range(1),
+        range(1, 2),
+        range(2, 3),
+        range(3, 4),
+    ]
     assert list(packed.micro_batches(55, everything)) == [range(3), range(3, 4)]
 
 
 def test_a_path_without_a_turn_of_the_policy_counts_and_has_no_slot():
     (tree, _) = forest()
-    prompt = Tree((0, 0, 1), 1, "long", [told(-1, "long", 5)], [Leaf(0, 0, Outcome.TRUNCATED, "context", 0.0)])
+    prompt = Tree(
+        (0, 0, 1), 1, "long", [told(-1, "long", 5)], [Leaf(0, 0, Outcome.TRUNCATED, "context", 0.0)]
+    )
     packed = pack([tree, prompt])
     assert packed.batch.n_paths == 4 and packed.names[3] == "long branch 0"
     assert 3 not in packed.batch.path.tolist() and 3 not in packed.batch.turns.path.tolist()
@@ -231,9 +268,12 @@ def test_a_path_without_a_turn_of_the_policy_counts_and_has_no_slot():
 def test_trees_with_nothing_to_learn_from_are_refused_with_how_they_ended():
     lost = Tree((0, 0, 0), 0, "lost", [told(-1, "?", 1), said(0, [1])])
     lost.leaves.append(Leaf(1, 0, Outcome.TOOL_ERROR, "tool_error", float("nan")))
-    full = Tree((0, 0, 1), 1, "full", [told(-1, "?", 1)], [Leaf(0, 0, Outcome.TRUNCATED, "context", 0.0)])
+    full = Tree(
+        (0, 0, 1), 1, "full", [told(-1, "?", 1)], [Leaf(0, 0, Outcome.TRUNCATED, "context", 0.0)]
+    )
     with pytest.raises(
-        ValueError, match="2 trees hold nothing to learn from; their paths ended by context, tool_error"
+        ValueError,
+        match="2 trees hold nothing to learn from; their paths ended by context, tool_error",
     ):
         pack([lost, full])
     with pytest.raises(ValueError, match="0 trees hold nothing"):
@@ -259,7 +299,9 @@ def leaving_paths(seed: int, paths: int = 12) -> list[Path]:
 
 
 def laid(paths: list[Path]) -> Layout:
-    return layout_of(*([torch.tensor([pair[i] for pair in path]) for path in paths] for i in (1, 0)))
+    return layout_of(
+        *([torch.tensor([pair[i] for pair in path]) for path in paths] for i in (1, 0))
+    )
 
 
 def seen(layout: Layout) -> list[list[int]]:
@@ -277,7 +319,9 @@ def seen(layout: Layout) -> list[list[int]]:
 def test_every_token_lies_there_once_and_sees_its_path_up_to_itself(seed):
     paths = leaving_paths(seed)
     layout, sight = laid(paths), seen(laid(paths))
-    assert len(layout.tokens) == len({name for path in paths for name, _ in path}) == sum(layout.sizes)
+    assert (
+        len(layout.tokens) == len({name for path in paths for name, _ in path}) == sum(layout.sizes)
+    )
     name_at: dict[int, int] = {}
     for path, place in zip(paths, layout.places, strict=True):
         assert layout.tokens[place].tolist() == [token for _, token in path]
@@ -288,7 +332,9 @@ def test_every_token_lies_there_once_and_sees_its_path_up_to_itself(seed):
 
 
 def test_tokens_lie_in_the_order_in_which_paths_bring_them():
-    layout = laid([[(1, 10), (2, 20), (3, 30)], [(1, 10), (4, 40)], [(9, 90)], [(1, 10), (2, 20), (0, 5)]])
+    layout = laid(
+        [[(1, 10), (2, 20), (3, 30)], [(1, 10), (4, 40)], [(9, 90)], [(1, 10), (2, 20), (0, 5)]]
+    )
     assert layout.tokens.tolist() == [10, 20, 30, 40, 90, 5]
     assert layout.positions.tolist() == [0, 1, 2, 1, 0, 2]
     assert layout.sizes == (1, 1, 1, 1, 1, 1)
@@ -306,9 +352,16 @@ def test_only_where_a_path_leaves_another_is_a_segment_cut():
 
 def test_a_long_segment_that_sees_others_is_cut(monkeypatch):
     monkeypatch.setattr(module, "LONGEST", 8)
-    paths = [[(i, i) for i in range(30)], [*((i, i) for i in range(10)), *((100 + i, i) for i in range(20))]]
+    paths = [
+        [(i, i) for i in range(30)],
+        [*((i, i) for i in range(10)), *((100 + i, i) for i in range(20))],
+    ]
     layout = laid(paths)
     assert layout.sizes == (10, 8, 8, 4, 8, 8, 4)
     assert layout.chains == ((0,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 4), (0, 4, 5), (0, 4, 5, 6))
     assert [rows[-1] for rows in seen(layout)] == list(range(50))
-    assert all(seen(layout)[row] == place[: i + 1].tolist() for place in layout.places for i, row in enumerate(place))
+    assert all(
+        seen(layout)[row] == place[: i + 1].tolist()
+        for place in layout.places
+        for i, row in enumerate(place)
+    )

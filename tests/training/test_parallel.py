@@ -62,7 +62,9 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("pair")
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun's agent holds it
+    store = TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False
+    )  # as torchrun's agent holds it
     meeting = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port),
@@ -87,7 +89,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
         for process in processes:
             process.kill()
     assert [process.returncode for process in processes] == [0, 0], "\n".join(shown)
-    one, other = (json.loads((folder / f"{rank}.json").read_text()) | {"shown": shown[rank]} for rank in range(2))
+    one, other = (
+        json.loads((folder / f"{rank}.json").read_text()) | {"shown": shown[rank]}
+        for rank in range(2)
+    )
     return Pair(folder, (one, other))
 
 
@@ -107,7 +112,11 @@ def work(folder: Path) -> None:
     TorchEngine.mode_reason = ""  # type: ignore[assignment]
     before = flat(RECIPE)
     options = {name: value for name, value in flat(PAIR).items() if value != before[name]}
-    args = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", _shown(value))]
+    args = [
+        text
+        for name, value in options.items()
+        for text in (f"--{name.replace('_', '-')}", _shown(value))
+    ]
     said["status"] = _raised(lambda: main(["train", *args, "--out", str(folder / "run")]))
     again = PAIR.changed(out=str(folder / "again"))
     _until(again, 1)
@@ -120,7 +129,9 @@ def work(folder: Path) -> None:
     objective = learner.objective
     if not launch.first:
         learner.objective = lambda *parts: objective(*parts) * float("nan")
-    said["lost"] = _raised(lambda: _until(BRIEF.changed(out=str(folder / "lost")), 3 if launch.first else 1))
+    said["lost"] = _raised(
+        lambda: _until(BRIEF.changed(out=str(folder / "lost")), 3 if launch.first else 1)
+    )
     (folder / f"{launch.rank}.json").write_text(json.dumps(said))
 
 
@@ -149,7 +160,10 @@ def _raised(act: Callable[[], object]) -> str:
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [{name: value for name, value in line.items() if not name.startswith("seconds")} for line in lines]
+    return [
+        {name: value for name, value in line.items() if not name.startswith("seconds")}
+        for line in lines
+    ]
 
 
 def weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
@@ -163,10 +177,15 @@ def test_the_first_rollout_of_two_processes_is_that_of_one_to_the_byte(pair, alo
 
 
 def test_later_rollouts_are_the_same_but_for_rounding_of_the_weights(pair, alone):
-    trees = [list(read_trees(folder / "trees/step-000002.jsonl")) for folder in (pair.folder / "run", alone)]
+    trees = [
+        list(read_trees(folder / "trees/step-000002.jsonl"))
+        for folder in (pair.folder / "run", alone)
+    ]
     for ours, theirs in zip(*trees, strict=True):
         assert ours.key == theirs.key and len(ours.turns) == len(theirs.turns)
-        assert [replace(leaf, info={}) for leaf in ours.leaves] == [replace(leaf, info={}) for leaf in theirs.leaves]
+        assert [replace(leaf, info={}) for leaf in ours.leaves] == [
+            replace(leaf, info={}) for leaf in theirs.leaves
+        ]
         for turn, other in zip(ours.turns, theirs.turns, strict=True):
             assert turn.tokens.tolist() == other.tokens.tolist() and turn.text == other.text
             np.testing.assert_allclose(turn.logp_roll, other.logp_roll, atol=1e-4)
@@ -176,9 +195,13 @@ def test_two_processes_measure_what_one_does(pair, alone):
     for line, other in zip(metrics(pair.folder / "run"), metrics(alone), strict=True):
         assert line.keys() == other.keys()
         for name, value in line.items():
-            within = CLOSE if name in ("loss", "grad_norm", "reward", "success", "entropy") else 1e-4
+            within = (
+                CLOSE if name in ("loss", "grad_norm", "reward", "success", "entropy") else 1e-4
+            )
             assert value == (
-                pytest.approx(other[name], rel=CLOSE, abs=within) if isinstance(value, float) else other[name]
+                pytest.approx(other[name], rel=CLOSE, abs=within)
+                if isinstance(value, float)
+                else other[name]
             ), name
 
 
@@ -194,7 +217,13 @@ def test_only_the_first_process_writes_and_speaks(pair):
     first, second = (said["shown"] for said in pair.said)
     assert "held-out success" in first and "run folder: " in first and second == ""
     assert [said["status"] for said in pair.said] == ["SystemExit: 0"] * 2
-    assert {path.name for path in pair.folder.iterdir()} == {"run", "again", "lost", "0.json", "1.json"}
+    assert {path.name for path in pair.folder.iterdir()} == {
+        "run",
+        "again",
+        "lost",
+        "0.json",
+        "1.json",
+    }
     assert "processes = 2\n" in (pair.folder / "run" / "config.toml").read_text()
     assert json.loads((pair.folder / "run" / "summary.json").read_text())["steps"] == 2
 
@@ -204,7 +233,8 @@ def test_a_run_of_two_that_was_killed_and_resumed_is_the_undisturbed_one_to_the_
     assert metrics(run) == metrics(again)
     for part in ("trees", "checkpoints"):
         files = [
-            {path.relative_to(one): path.read_bytes() for path in (one / part).rglob("*.*")} for one in (run, again)
+            {path.relative_to(one): path.read_bytes() for path in (one / part).rglob("*.*")}
+            for one in (run, again)
         ]
         assert files[0] == files[1] and len(files[0]) >= 2
 
@@ -212,21 +242,33 @@ def test_a_run_of_two_that_was_killed_and_resumed_is_the_undisturbed_one_to_the_
 def test_a_number_that_is_not_finite_on_one_process_is_refused_on_all_with_the_sample_named(pair):
     line = metrics(pair.folder / "lost")[1]
     assert line["refused"].startswith("the loss is not finite in ") and line["updates"] == 0
-    incidents = [json.loads(text) for text in (pair.folder / "lost" / "incidents.jsonl").read_text().splitlines()]
+    incidents = [
+        json.loads(text)
+        for text in (pair.folder / "lost" / "incidents.jsonl").read_text().splitlines()
+    ]
     (refused,) = (row for row in incidents if row["kind"] == "refused")
     tasks = [tree.task for tree in read_trees(pair.folder / "lost" / "trees" / "step-000001.jsonl")]
-    assert refused["key"][:2] == [0, 0] and refused["key"][2] in tasks[1:]  # of the paths of the second process
+    assert (
+        refused["key"][:2] == [0, 0] and refused["key"][2] in tasks[1:]
+    )  # of the paths of the second process
 
 
 def test_a_process_that_ends_makes_the_other_end_by_name_with_a_checkpoint_of_where_it_stood(pair):
     one, other = (said["lost"] for said in pair.said)
-    assert one.startswith("PeerLost: process 0 of 2 has lost another") and "--resume" in one and other == ""
+    assert (
+        one.startswith("PeerLost: process 0 of 2 has lost another")
+        and "--resume" in one
+        and other == ""
+    )
     assert steps(pair.folder / "lost" / "checkpoints")[-1].name == "step-000001"
 
 
 def test_processes_that_differ_say_in_what(pair):
     for said in pair.said:
-        assert said["disagreed"] == "Disagreement: the sky: process 0 has it is blue, process 1 has it is red"
+        assert (
+            said["disagreed"]
+            == "Disagreement: the sky: process 0 has it is blue, process 1 has it is red"
+        )
         assert said["decided"] is True
 
 
@@ -246,7 +288,9 @@ def test_paths_are_shared_out_by_tokens_and_every_path_once():
     every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
     for size in range(1, 10):
         ranges = shares(packed, every, size)
-        assert [path for paths in ranges for path in paths] == list(range(7)) and len(ranges) == size
+        assert [path for paths in ranges for path in paths] == list(range(7)) and len(
+            ranges
+        ) == size
     assert shares(packed, every, 2) == [range(4), range(4, 7)]  # 50 and 48 tokens
     some = every.clone()
     some[5] = False  # the path of 40 tokens has nothing to learn

@@ -87,13 +87,21 @@ def test_every_parameter_of_every_method_keeps_its_range(name, variant) -> None:
     several = {"variant": variant} if "variant" in known else {}
     row(**{key: one.default for key, one in known.items()} | several)
     for key, one in known.items():
-        wrong = outside(one.allowed) if isinstance(one.allowed, Range) else ["other"] if one.allowed else []
+        wrong = (
+            outside(one.allowed)
+            if isinstance(one.allowed, Range)
+            else ["other"]
+            if one.allowed
+            else []
+        )
         for value in wrong:
             with pytest.raises(ValueError, match=rf": {key} is .*; it must be "):
                 row(**{**several, key: value})
 
 
-@pytest.mark.parametrize("name", ["aepo", "aepo-branching", "aepo-clip", "arpo", "dapo", "epo", "rloo"])
+@pytest.mark.parametrize(
+    "name", ["aepo", "aepo-branching", "aepo-clip", "arpo", "dapo", "epo", "rloo"]
+)
 def test_a_variant_is_the_papers_or_the_codes(name) -> None:
     assert METHODS[name](variant="code").name == METHODS[name]().name == name
     with pytest.raises(ValueError, match=f"{name}: variant is 'v1'; it must be paper or code"):
@@ -103,8 +111,16 @@ def test_a_variant_is_the_papers_or_the_codes(name) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("arpo", {"group": 4, "initial": 5}, "initial is 5; it must be 0 (half of the group) to 4, the group"),
-        ("dapo", {"longest": 100, "cache": 101}, "cache is 101; it must be 1 to 100, the longest path"),
+        (
+            "arpo",
+            {"group": 4, "initial": 5},
+            "initial is 5; it must be 0 (half of the group) to 4, the group",
+        ),
+        (
+            "dapo",
+            {"longest": 100, "cache": 101},
+            "cache is 101; it must be 1 to 100, the longest path",
+        ),
         ("epo", {"low": 1.0, "high": 1.0}, "high is 1.0; it must be above low, which is 1.0"),
         (
             "reinforce-pp",
@@ -112,8 +128,16 @@ def test_a_variant_is_the_papers_or_the_codes(name) -> None:
             "gamma, kl_reward is (0.9, 0.0); it must be 1, 0 with baseline group: it has no steps",
         ),
         ("spear", {"low": 4.0, "high": 4.0}, "high is 4.0; it must be above low, which is 4.0"),
-        ("starpo-s", {"rule": "top-k-abs"}, "share is 0.25; it must be a number of groups for top-k-abs"),
-        ("starpo-s", {"rule": "top-k-abs", "share": 2.5}, "share is 2.5; it must be a number of groups for top-k-abs"),
+        (
+            "starpo-s",
+            {"rule": "top-k-abs"},
+            "share is 0.25; it must be a number of groups for top-k-abs",
+        ),
+        (
+            "starpo-s",
+            {"rule": "top-k-abs", "share": 2.5},
+            "share is 2.5; it must be a number of groups for top-k-abs",
+        ),
         ("starpo-s", {"share": 1.5}, "share is 1.5; it must be above 0 and at most 1"),
         ("tis", {"low": 3.0}, "low is 3.0; it must be at most high, which is 2.0"),
         ("tis", {"by": "sequence"}, "by is 'sequence'; it must be own where weights are truncated"),

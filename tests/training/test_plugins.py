@@ -106,7 +106,12 @@ def packages(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(site))
         install(site, "my-methods", methods.GROUP, **POINTS)
         install(site, "other-methods", methods.GROUP, twice="my_methods:turn_decay")
-        install(site, "my-worlds", registry.GROUP, **{"my/Parrot-v0": "my_worlds:Parrot", "my/Gone-v0": "my_w:P"})
+        install(
+            site,
+            "my-worlds",
+            registry.GROUP,
+            **{"my/Parrot-v0": "my_worlds:Parrot", "my/Gone-v0": "my_w:P"},
+        )
         install(site, "my-tools", plugins.GROUP, shout="my_tools:shout")
         yield site
         for name in ("my_methods", "my_worlds", "my_raising"):
@@ -142,7 +147,10 @@ def test_a_method_of_a_package_has_a_recipe(packages, name, recipe):
 def test_a_name_of_turngym_itself_is_no_plugin_s(packages):
     assert methods.plugin_recipe("grpo") == {} and read_recipe("grpo").method == "grpo"
     assert read_recipe("math-python") == TrainConfig().changed(
-        difficulty=(1, 2), option=("max_turns=3",), steps=60, method=read_recipe("math-python").method
+        difficulty=(1, 2),
+        option=("max_turns=3",),
+        steps=60,
+        method=read_recipe("math-python").method,
     )
     assert "my_methods" not in sys.modules
 
@@ -157,11 +165,20 @@ def test_a_recipe_of_a_plugin_is_joined_with_others(packages):
     [
         ("turn-decoy", "there is no recipe 'turn-decoy'; did you mean 'turn-decay'?"),
         ("Turn-Decay", "there is no recipe 'Turn-Decay'; did you mean 'turn-decay'?"),
-        ("gone", "the method gone of the package my-methods 'my_methods:gone': the module my_methods ("),
+        (
+            "gone",
+            "the method gone of the package my-methods 'my_methods:gone': the module my_methods (",
+        ),
         ("raising", "importing my_raising raises ZeroDivisionError: division by zero ("),
-        ("twice", "twice is declared by the packages my-methods and other-methods; uninstall all but one"),
+        (
+            "twice",
+            "twice is declared by the packages my-methods and other-methods; uninstall all but one",
+        ),
         ("crooked", "the line 'Recipe: two passes' of its docstring is not TOML: "),
-        ("elsewhere", "of its docstring does not run elsewhere; write TOML with commas, such as Recipe: method = "),
+        (
+            "elsewhere",
+            "of its docstring does not run elsewhere; write TOML with commas, such as Recipe: method = ",
+        ),
     ],
 )
 def test_a_plugin_that_cannot_be_used_is_named_by_every_command(packages, name, message, capfd):
@@ -172,14 +189,23 @@ def test_a_plugin_that_cannot_be_used_is_named_by_every_command(packages, name, 
 def test_a_comparison_and_a_diagnosis_take_it(packages, tmp_path):
     found = plan.plan(["grpo", "turn-decay"], "math-python", 1, {"steps": 1}, str(tmp_path / "c"))
     assert [trial.config.method for trial in found.trials] == ["grpo", "grpo,turn-decay"]
-    found = diagnosis.plan(["grpo", "my-clip"], ["late-bloomer"], 1, 0, 2, str(tmp_path / "d"), resume=False)
+    found = diagnosis.plan(
+        ["grpo", "my-clip"], ["late-bloomer"], 1, 0, 2, str(tmp_path / "d"), resume=False
+    )
     assert [trial.config.method for trial in found.trials] == ["grpo", "dr-grpo,my-clip"]
 
 
 def test_a_comparison_is_on_an_environment_as_with_env(packages):
-    on, named = Compare(methods=("grpo",), on="my/Parrot-v0"), Compare(methods=("grpo",), env="my/Parrot-v0")
-    assert on.base == named.base == "math-python" and on.changes == named.changes == {"env": "my/Parrot-v0"}
-    with pytest.raises(ValueError, match="--on my/Parrot-v0 and --env my/Gone-v0 both name an environment"):
+    on, named = (
+        Compare(methods=("grpo",), on="my/Parrot-v0"),
+        Compare(methods=("grpo",), env="my/Parrot-v0"),
+    )
+    assert on.base == named.base == "math-python" and on.changes == named.changes == {
+        "env": "my/Parrot-v0"
+    }
+    with pytest.raises(
+        ValueError, match="--on my/Parrot-v0 and --env my/Gone-v0 both name an environment"
+    ):
         Compare(methods=("grpo",), on="my/Parrot-v0", env="my/Gone-v0").changes  # noqa: B018 (it raises)
 
 
@@ -194,8 +220,16 @@ def test_a_file_names_none(packages, tmp_path):
     (tmp_path / "mine.toml").write_text('method = "grpo,turn-decay"\n')
     with pytest.raises(ValueError, match="add --method grpo,turn-decay to the command"):
         read_recipe(str(tmp_path / "mine.toml"))
-    with pytest.raises(ValueError, match="name it in place of the recipe: turngym compare grpo,turn-decay"):
-        plan.plan(["grpo", str(tmp_path / "mine.toml")], "math-python", 1, {"steps": 1}, str(tmp_path / "e"))
+    with pytest.raises(
+        ValueError, match="name it in place of the recipe: turngym compare grpo,turn-decay"
+    ):
+        plan.plan(
+            ["grpo", str(tmp_path / "mine.toml")],
+            "math-python",
+            1,
+            {"steps": 1},
+            str(tmp_path / "e"),
+        )
     assert "my_methods" not in sys.modules
 
 
@@ -205,7 +239,9 @@ def test_a_table_of_claims_names_one_that_the_command_names_too(packages, tmp_pa
         'base = { steps = 2 }\narms = { a = { method = "grpo,turn-decay" } }\n[[claim]]\nname = "c"\nsays = "s"\n'
         'paper = "p"\nrows = [{ of = "mean", arm = "a" }]\n'
     )
-    with pytest.raises(ValueError, match="If you trust its code, add --method grpo,turn-decay to the command"):
+    with pytest.raises(
+        ValueError, match="If you trust its code, add --method grpo,turn-decay to the command"
+    ):
         claims.plan(str(table), 1, 0, str(tmp_path / "out"), resume=False)
     assert "my_methods" not in sys.modules
     allowed = ("method=grpo,turn-decay",)
@@ -214,26 +250,55 @@ def test_a_table_of_claims_names_one_that_the_command_names_too(packages, tmp_pa
 
 
 def test_how_to_go_on_names_plugins_that_this_process_has_imported(packages, tmp_path):
-    config = TrainConfig().changed(env="my/Parrot-v0", method=read_recipe("turn-decay").method, out=str(tmp_path))
+    config = TrainConfig().changed(
+        env="my/Parrot-v0", method=read_recipe("turn-decay").method, out=str(tmp_path)
+    )
     registry.make(config.env).close()
     assert reserved_of(config) == []
     (tmp_path / "config.toml").touch()
     flags = " --env my/Parrot-v0 --method grpo,turn-decay"
-    assert resume_hint(tmp_path, config) == f"continue with: turngym train --resume --out {tmp_path}{flags}"
+    assert (
+        resume_hint(tmp_path, config)
+        == f"continue with: turngym train --resume --out {tmp_path}{flags}"
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("train --env my/Parot-v0", "unknown environment 'my/Parot-v0'; did you mean 'my/Parrot-v0'?"),
-        ("train my/Parrot-v0", "there is no recipe 'my/Parrot-v0'; that is an environment: turngym train --env my/P"),
-        ("eval my/Gone-v0 --policy expert", "environment my/Gone-v0 of the package my-worlds 'my_w:P': there is no"),
-        ("check my/Gone-v0", "environment my/Gone-v0 of the package my-worlds 'my_w:P': there is no module my_w"),
-        ("train --option tools=shoot", "no tool is called 'shoot'; did you mean 'shout'? installed packages declare"),
-        ("train --option tools=shout", "the tool shout of the package my-tools 'my_tools:shout': there is no module"),
-        ("train --method grpo,turn-decay:kep=1", "no parameter of turn-decay is called 'kep'; did you mean 'keep'?"),
+        (
+            "train --env my/Parot-v0",
+            "unknown environment 'my/Parot-v0'; did you mean 'my/Parrot-v0'?",
+        ),
+        (
+            "train my/Parrot-v0",
+            "there is no recipe 'my/Parrot-v0'; that is an environment: turngym train --env my/P",
+        ),
+        (
+            "eval my/Gone-v0 --policy expert",
+            "environment my/Gone-v0 of the package my-worlds 'my_w:P': there is no",
+        ),
+        (
+            "check my/Gone-v0",
+            "environment my/Gone-v0 of the package my-worlds 'my_w:P': there is no module my_w",
+        ),
+        (
+            "train --option tools=shoot",
+            "no tool is called 'shoot'; did you mean 'shout'? installed packages declare",
+        ),
+        (
+            "train --option tools=shout",
+            "the tool shout of the package my-tools 'my_tools:shout': there is no module",
+        ),
+        (
+            "train --method grpo,turn-decay:kep=1",
+            "no parameter of turn-decay is called 'kep'; did you mean 'keep'?",
+        ),
         ("compare grpo turn-decay turn-decay", "method 'turn-decay' is named twice"),
-        ("compare grpo --on my/Parot-v0", "unknown environment 'my/Parot-v0'; did you mean 'my/Parrot-v0'?"),
+        (
+            "compare grpo --on my/Parot-v0",
+            "unknown environment 'my/Parot-v0'; did you mean 'my/Parrot-v0'?",
+        ),
     ],
 )
 def test_a_mistake_about_one_is_a_line(packages, line, message, capfd):
@@ -261,7 +326,9 @@ def test_environments_and_methods_are_listed_without_torch(packages):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_an_environment_and_a_method_of_packages_are_trained_compared_and_evaluated(packages, tmp_path, capfd):
+def test_an_environment_and_a_method_of_packages_are_trained_compared_and_evaluated(
+    packages, tmp_path, capfd
+):
     short = "--steps 2 --prompts 2 --group 2 --eval-tasks 2 --max-tokens 4"
 
     def run(line):
@@ -274,6 +341,8 @@ def test_an_environment_and_a_method_of_packages_are_trained_compared_and_evalua
     run("eval my/Parrot-v0 --policy run --episodes 2 --out evaluated")
     recipe = packages.parent / "here" / "small.toml"
     recipe.write_text("steps = 2\nprompts = 2\ngroup = 2\neval_tasks = 2\nmax_tokens = 4\n")
-    run("compare grpo turn-decay --on small.toml --env my/Parrot-v0 --seeds 1 --final 8 --workers 2 --out compared")
+    run(
+        "compare grpo turn-decay --on small.toml --env my/Parrot-v0 --seeds 1 --final 8 --workers 2 --out compared"
+    )
     data = json.loads((packages.parent / "here" / "compared" / "compare.json").read_text())
     assert data["methods"]["turn-decay"]["method"] == "grpo,turn-decay"

@@ -33,7 +33,16 @@ SEEN: list[list[tuple[str, int, int, str]]] = []
 
 def report(success):
     return Report(
-        10, 10, 1, 0, success, Interval(success, success - 0.1, success + 0.1), {}, 0.5, 1.5, {"answered": 10}
+        10,
+        10,
+        1,
+        0,
+        success,
+        Interval(success, success - 0.1, success + 0.1),
+        {},
+        0.5,
+        1.5,
+        {"answered": 10},
     )
 
 
@@ -46,7 +55,10 @@ def records(steps, refused=()):
 
 def test_a_line_shows_calls_and_silent_groups_where_they_are_known():
     line = commands.step_line({**METRICS, "tool_calls_path": 1.25, "silent_groups": 0.5})
-    assert line == "reward 0.50  success 0.25  entropy [0.12 0.46]  calls 1.25  silent 0.50  150 tokens/s"
+    assert (
+        line
+        == "reward 0.50  success 0.25  entropy [0.12 0.46]  calls 1.25  silent 0.50  150 tokens/s"
+    )
     assert "calls" not in commands.step_line({**METRICS, "tool_calls_path": float("nan")})
 
 
@@ -81,7 +93,10 @@ def nothing_seen():
 
 
 def test_a_line_shows_reward_success_entropy_by_turn_and_speed():
-    assert commands.step_line(METRICS) == "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
+    assert (
+        commands.step_line(METRICS)
+        == "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
+    )
 
 
 def test_a_line_of_a_step_that_was_taken_before_a_crash_has_no_speed():
@@ -99,7 +114,9 @@ def test_every_validation_is_printed():
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_refused_step_is_always_said_with_its_reason(terminal):
-    assert "step 3 was refused: math-1 branch 2: the score is nan" in watched(terminal, refused=(3,))
+    assert "step 3 was refused: math-1 branch 2: the score is nan" in watched(
+        terminal, refused=(3,)
+    )
 
 
 def test_the_progress_of_a_run_is_its_last_step():
@@ -111,7 +128,14 @@ def test_the_progress_of_a_run_is_its_last_step():
 
 def test_the_last_table_compares_what_the_summary_holds():
     before = {"success": 0.3, "low": 0.2, "high": 0.4, "tool_share": 0.9, "turns": 1.5, "cut": None}
-    after = {"success": 0.75, "low": 0.7, "high": 0.8, "tool_share": 1.0, "turns": 1.96, "cut": 0.625}
+    after = {
+        "success": 0.75,
+        "low": 0.7,
+        "high": 0.8,
+        "tool_share": 1.0,
+        "turns": 1.96,
+        "cut": 0.625,
+    }
     console = Console(file=StringIO(), width=120)
     console.print(commands.before_after({"before": before, "after": after, "steps": 60}))
     rows = [line.split() for line in console.file.getvalue().splitlines()]
@@ -121,15 +145,26 @@ def test_the_last_table_compares_what_the_summary_holds():
     ]
 
 
-PLAYED = {"reward": 0.5, "success": 0.25, "entropy_turn/0": 0.125, "tokens": 300, "seconds": 2.0, "refused": ""}
-HISTORY = History((Validation(Spent(), 0.25, 8), Validation(Spent(), 0.75, 8)), Spent(6, 1800, 90, 180, 90.0), {})
+PLAYED = {
+    "reward": 0.5,
+    "success": 0.25,
+    "entropy_turn/0": 0.125,
+    "tokens": 300,
+    "seconds": 2.0,
+    "refused": "",
+}
+HISTORY = History(
+    (Validation(Spent(), 0.25, 8), Validation(Spent(), 0.75, 8)), Spent(6, 1800, 90, 180, 90.0), {}
+)
 STEPS = 6
 
 
 class Played:
     """A trial of six steps, of which the third is refused; it may end as runs do that come to nothing."""
 
-    def __init__(self, method: str, seed: int = 0, finished: bool = False, error: Exception | None = None) -> None:
+    def __init__(
+        self, method: str, seed: int = 0, finished: bool = False, error: Exception | None = None
+    ) -> None:
         self.method, self.config, self.finished, self.error = (
             method,
             SimpleNamespace(seed=seed, schedule=SimpleNamespace(steps=STEPS)),
@@ -150,7 +185,9 @@ class Played:
             refused = "[the loss] is nan" if step == 3 else ""
             metrics = {**PLAYED, "refused": refused}
             begun = ["entropy of turn 0 [is] gone"] if step == 2 else []
-            yield SimpleNamespace(step=step, metrics=metrics, valid=valid if step in (4, STEPS) else None, begun=begun)
+            yield SimpleNamespace(
+                step=step, metrics=metrics, valid=valid if step in (4, STEPS) else None, begun=begun
+            )
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +196,10 @@ def histories(monkeypatch):
 
 
 def watched_comparison(trials, terminal=False, width=100):
-    console, reports = Console(file=StringIO(), force_terminal=terminal, width=width, highlight=False), []
+    console, reports = (
+        Console(file=StringIO(), force_terminal=terminal, width=width, highlight=False),
+        [],
+    )
     command.watch_comparison(SimpleNamespace(trials=trials), console, lambda: reports.append(1))
     return console.file.getvalue(), len(reports)
 
@@ -188,7 +228,9 @@ def test_a_finished_run_is_kept_and_said_so():
 @pytest.mark.parametrize("error", [Refusals("5 steps [in a row]"), FloatingPointError("overflow")])
 def test_a_run_that_fails_does_not_end_the_others(error):
     text, reports = watched_comparison([Played("dapo", error=error), Played("grpo")])
-    assert f"dapo, seed 0 failed: {error}\n" in text and "2/2  grpo, seed 0: held-out success" in text
+    assert (
+        f"dapo, seed 0 failed: {error}\n" in text and "2/2  grpo, seed 0: held-out success" in text
+    )
     assert "1/2  dapo, seed 0:" not in text and reports == 3
 
 

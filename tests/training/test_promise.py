@@ -105,11 +105,15 @@ def test_an_id_keeps_its_tasks_and_their_rewards(env_id):
 
 def test_a_run_folder_of_an_older_version_is_read(tmp_path):
     (tmp_path / "config.toml").write_text(OLDER.format(version="0.0.9"))
-    assert from_run(tmp_path) == TrainConfig().changed(env="turngym/Math-v0", steps=7, method="grpo")
+    assert from_run(tmp_path) == TrainConfig().changed(
+        env="turngym/Math-v0", steps=7, method="grpo"
+    )
 
 
 @pytest.mark.parametrize("version", ["0.0.9", __version__])
-def test_a_key_that_this_version_does_not_have_is_refused_with_the_version_that_wrote_it(version, tmp_path):
+def test_a_key_that_this_version_does_not_have_is_refused_with_the_version_that_wrote_it(
+    version, tmp_path
+):
     (tmp_path / "config.toml").write_text(OLDER.format(version=version).replace("steps", "splines"))
     with pytest.raises(ValueError, match=r"config\.toml.*: unknown key 'splines'") as refused:
         from_run(tmp_path)
@@ -117,23 +121,44 @@ def test_a_key_that_this_version_does_not_have_is_refused_with_the_version_that_
 
 
 def test_the_config_of_0_1_0_says_what_it_said():
-    values = {"method": "grpo,epo", "steps": 2, "rank": 1, "targets": ["q_proj"], "max_tokens": 24, "group": 2}
+    values = {
+        "method": "grpo,epo",
+        "steps": 2,
+        "rank": 1,
+        "targets": ["q_proj"],
+        "max_tokens": 24,
+        "group": 2,
+    }
     values["threads"] = 1  # then the default
-    rest = {"env": "turngym/Math-v0", "difficulty": [1], "prompts": 2, "eval_every": 2, "eval_tasks": 4, "out": "run"}
+    rest = {
+        "env": "turngym/Math-v0",
+        "difficulty": [1],
+        "prompts": 2,
+        "eval_every": 2,
+        "eval_tasks": 4,
+        "out": "run",
+    }
     assert from_run(RUN) == from_mapping({**values, **rest}, "the test")
 
 
 def test_lines_of_metrics_are_read_as_a_comparison_reads_them():
     found, summary = read_history(RUN), json.loads((RUN / "summary.json").read_text())
     assert (found.spent.steps, found.spent.tokens) == (2, summary["tokens"])
-    assert [valid.success for valid in found.validations] == [summary[at]["success"] for at in ("before", "after")]
+    assert [valid.success for valid in found.validations] == [
+        summary[at]["success"] for at in ("before", "after")
+    ]
 
 
-@pytest.mark.parametrize("journal", [EVAL / "trees.jsonl", *sorted(RUN.glob("trees/*"))], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "journal", [EVAL / "trees.jsonl", *sorted(RUN.glob("trees/*"))], ids=lambda path: path.name
+)
 def test_a_journal_is_replayed_without_a_difference_and_names_what_wrote_it(journal):
     header = json.loads(journal.read_text().partition("\n")[0])
     assert (header["journal"], header["turngym"]) == (FORMAT, "0.1.0")
-    assert "4 episodes of" in (said := " ".join(command("replay", journal).split())) and "without a difference" in said
+    assert (
+        "4 episodes of" in (said := " ".join(command("replay", journal).split()))
+        and "without a difference" in said
+    )
 
 
 def test_the_steps_of_a_run_still_add_up():

@@ -10,9 +10,21 @@ from turngym.training.control import chain
 from turngym.training.dry_run import PUBLISHED, _server_share
 from turngym.training.methods import METHOD_RECIPES, METHODS, parse_methods
 
-TASKS = {"math-python", "household", "search", "sums-smollm2", "math-python-smollm2", "household-smollm2"}
+TASKS = {
+    "math-python",
+    "household",
+    "search",
+    "sums-smollm2",
+    "math-python-smollm2",
+    "household-smollm2",
+}
 PUBLIC = {"gsm8k-python", "hotpotqa", "alfworld"}  # tasks, to be joined with a model
-MODELS = {"qwen2.5-0.5b": 24, "qwen2.5-1.5b": 24, "qwen2.5-7b": 80, "qwen3-8b": 80}  # GB of the card
+MODELS = {
+    "qwen2.5-0.5b": 24,
+    "qwen2.5-1.5b": 24,
+    "qwen2.5-7b": 80,
+    "qwen3-8b": 80,
+}  # GB of the card
 PARTS = {"aepo-advantage", "aepo-branching", "aepo-clip", "tis"}  # of other methods, or corrections
 RUN = {"steps": 60, "group": 8, "vocabulary": 640}
 
@@ -47,14 +59,21 @@ def test_a_recipe_says_in_its_first_line_what_it_is(name):
 def test_clips_have_a_second_update_to_act_in(name):
     """On the first one the ratio is 1 everywhere."""
     control = chain(*parse_methods(read_recipe(name).method, RUN))
-    if control.sets & {"clip", "replay"} == {"clip"} or name in ("aepo", "ppo"):  # a replay has its own update
+    if control.sets & {"clip", "replay"} == {"clip"} or name in (
+        "aepo",
+        "ppo",
+    ):  # a replay has its own update
         assert read_recipe(name).schedule.updates > 1
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC | set(MODELS)))
 def test_every_value_of_a_recipe_for_gpus_is_explained(name):
     lines = (RECIPES / f"{name}.toml").read_text().splitlines()[1:]
-    told = [line for line in lines if not line.startswith(("env =", "policy =", "device =")) and "  # " not in line]
+    told = [
+        line
+        for line in lines
+        if not line.startswith(("env =", "policy =", "device =")) and "  # " not in line
+    ]
     assert told == []
 
 
@@ -63,10 +82,14 @@ def test_every_value_of_a_recipe_for_gpus_is_explained(name):
 def test_tasks_and_a_model_are_one_recipe_whose_learner_fits_beside_its_server(tasks, model):
     config = read_recipe(f"{tasks}+{model}")
     assert config.env == read_recipe(tasks).env and config.policy in PUBLISHED
-    assert config.sampling.max_tokens == (2048 if model == "qwen3-8b" else read_recipe(tasks).sampling.max_tokens)
+    assert config.sampling.max_tokens == (
+        2048 if model == "qwen3-8b" else read_recipe(tasks).sampling.max_tokens
+    )
     parts = gpu_parts(model)
     card = MODELS[model] * 1e9
-    assert sum(parts.values()) < 0.9 * (card - parts["share"] - 1 * GIB) + parts["share"]  # a tenth is left
+    assert (
+        sum(parts.values()) < 0.9 * (card - parts["share"] - 1 * GIB) + parts["share"]
+    )  # a tenth is left
 
 
 def gpu_parts(model):
@@ -82,9 +105,16 @@ def test_the_page_on_gpus_has_what_is_computed():
     (rows,) = (found for title, found in tables("docs/gpu.md").items() if title.endswith(": GiB"))
     for column, model in enumerate(MODELS, 1):
         parts = gpu_parts(model)
-        told = [parts["weights"], parts["lora"] + parts["optimizer"], parts["activations"], parts["logits"]]
+        told = [
+            parts["weights"],
+            parts["lora"] + parts["optimizer"],
+            parts["activations"],
+            parts["logits"],
+        ]
         told += [sum(told), parts["share"]]
-        assert [float(cells[column]) for cells in rows] == [round(size / GIB, 1) for size in told], model
+        assert [float(cells[column]) for cells in rows] == [
+            round(size / GIB, 1) for size in told
+        ], model
 
 
 @pytest.mark.parametrize("name", ["gsm8k-python+qwen2.5", "+", "gsm8k-python+"])

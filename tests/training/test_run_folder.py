@@ -35,12 +35,18 @@ AT = RunState(
 
 
 def save(folder: Path, data: dict[str, Any]) -> Path:
-    return checkpoint.save(folder, data["step"], {k: v for k, v in data.items() if k != "step"}, lambda path: None)
+    return checkpoint.save(
+        folder, data["step"], {k: v for k, v in data.items() if k != "step"}, lambda path: None
+    )
 
 
 def test_a_boundary_survives_a_checkpoint(tmp_path):
     assert read_boundary(save(tmp_path, AT.to_json())) == AT
-    assert replace(AT, stop=True) == read_boundary(save(tmp_path, replace(AT, stop=True).to_json())) != AT
+    assert (
+        replace(AT, stop=True)
+        == read_boundary(save(tmp_path, replace(AT, stop=True).to_json()))
+        != AT
+    )
 
 
 def test_what_a_control_does_to_its_state_does_not_reach_the_boundary():
@@ -123,20 +129,40 @@ def test_a_line_holds_the_step_its_metrics_and_the_validation():
 
 def test_what_was_learned_is_told_without_the_time_it_took():
     update = Update(idle=0.0, lr=1e-3, loss=0.25, grad_norm=2.0, drift=0.0, means={"kl_old": 0.5})
-    line = json.loads(Learned(update, Stats(0, "rollout", entropy_turns=(0.5, 0.25)), "{}").line([]))
-    told = {"loss": 0.25, "grad_norm": 2.0, "kl_old": 0.5, "refused": "", "entropy_turn/1": 0.25, "reward": None}
+    line = json.loads(
+        Learned(update, Stats(0, "rollout", entropy_turns=(0.5, 0.25)), "{}").line([])
+    )
+    told = {
+        "loss": 0.25,
+        "grad_norm": 2.0,
+        "kl_old": 0.5,
+        "refused": "",
+        "entropy_turn/1": 0.25,
+        "reward": None,
+    }
     assert line.items() >= told.items() and not any("seconds" in name for name in line)
 
 
 def test_a_refused_update_has_a_reason_in_place_of_numbers():
     line = json.loads(Learned(Update(refused="no"), Stats(0, "rollout"), "{}").line([]))
-    assert (line["refused"], line["loss"], line["grad_norm"], line["idle_paths"]) == ("no", None, None, None)
+    assert (line["refused"], line["loss"], line["grad_norm"], line["idle_paths"]) == (
+        "no",
+        None,
+        None,
+        None,
+    )
 
 
 def test_what_was_measured_by_phase_and_outcome_is_told_by_name():
-    measured = Stats(0, "rollout", entropy_phases={"call": 0.5}, extras={"entropy_turn_success/0": 0.25})
+    measured = Stats(
+        0, "rollout", entropy_phases={"call": 0.5}, extras={"entropy_turn_success/0": 0.25}
+    )
     line = json.loads(Learned(Update(), measured, "{}").line([]))
-    assert (line["entropy_phase/call"], line["entropy_turn_success/0"], line["tool_ok"]) == (0.5, 0.25, None)
+    assert (line["entropy_phase/call"], line["entropy_turn_success/0"], line["tool_ok"]) == (
+        0.5,
+        0.25,
+        None,
+    )
     assert "entropy_phase/think" not in line and "ratio_p50" not in line
 
 
@@ -152,7 +178,12 @@ def steps(silent):
 def test_a_line_names_the_alarms_of_its_step_and_a_record_those_that_begin():
     records = steps([1.0] * 6 + [0.0] * 5 + [1.0] * 6)
     named = [record.metrics["alarms"] for record in records]
-    assert [number for number, kinds in enumerate(named, 1) if kinds == ["silent-groups"]] == [5, 6, 16, 17]
+    assert [number for number, kinds in enumerate(named, 1) if kinds == ["silent-groups"]] == [
+        5,
+        6,
+        16,
+        17,
+    ]
     assert [record.step for record in records if record.begun] == [5]
     assert json.loads(records[4].line())["alarms"] == ["silent-groups"]
 
@@ -164,7 +195,9 @@ def test_alarms_depend_on_the_lines_alone(killed):
     past = [json.loads(record.line()) for record in whole[:killed]]
     again = Record.after(past, killed + 1, {"refused": "", "silent_groups": 1.0}, None)
     assert again == whole[killed]
-    assert again == Record.after([record.metrics for record in whole[:killed]], killed + 1, again.metrics, None)
+    assert again == Record.after(
+        [record.metrics for record in whole[:killed]], killed + 1, again.metrics, None
+    )
 
 
 def test_before_the_first_step_only_a_validation_can_raise_an_alarm():
@@ -227,7 +260,8 @@ def test_metrics_are_read_as_they_were_written(book, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "torn", ['{"step": 3, "rew', '{"step": 3}', "\0\0\0", '{"step": 3, "rew\n', "[3]\n", '{"step": 4}\n']
+    "torn",
+    ['{"step": 3, "rew', '{"step": 3}', "\0\0\0", '{"step": 3, "rew\n', "[3]\n", '{"step": 4}\n'],
 )
 def test_a_last_line_that_is_not_whole_counts_as_missing(book, torn):
     text = book.metrics.read_text().splitlines(keepends=True)
@@ -240,7 +274,10 @@ def test_a_last_line_that_is_not_whole_counts_as_missing(book, torn):
 def test_a_missing_line_of_an_earlier_step_is_an_error_with_the_way_out(book, line):
     text = book.metrics.read_text().splitlines(keepends=True)
     book.metrics.write_text(text[0] + line + "".join(text[2:]))
-    with pytest.raises(ValueError, match=r"metrics.jsonl, line 2: not that of step 1; remove the checkpoints of later"):
+    with pytest.raises(
+        ValueError,
+        match=r"metrics.jsonl, line 2: not that of step 1; remove the checkpoints of later",
+    ):
         book.drop_after(3)
     book.metrics.unlink()
     with pytest.raises(ValueError, match="line 1: not that of step 0"):
@@ -252,8 +289,12 @@ def test_paths_are_read_from_the_journals_of_their_steps(book):
     leaves = [Leaf(0, branch, Outcome.DONE, "answered", branch / 4) for branch in range(4)]
     trees = [Tree((0, 3, task), task, "t", [root], list(leaves)) for task in (5, 6)]
     book.add_trees(4, trees, Origin("turngym/Math-v0", {}))
-    found = book.read_paths([(0, 3, 6, 1), (0, 1, 9, 0), (0, 3, 6, 3)])  # the second is of no journal's tree
-    assert [(tree.key, [leaf.branch for leaf in tree.leaves]) for tree in found] == [((0, 3, 6), [1, 3])]
+    found = book.read_paths(
+        [(0, 3, 6, 1), (0, 1, 9, 0), (0, 3, 6, 3)]
+    )  # the second is of no journal's tree
+    assert [(tree.key, [leaf.branch for leaf in tree.leaves]) for tree in found] == [
+        ((0, 3, 6), [1, 3])
+    ]
     assert book.read_paths([]) == []
     with pytest.raises(FileNotFoundError, match="step-000009"):
         book.read_paths([(0, 8, 6, 1)])
@@ -269,7 +310,10 @@ def test_what_an_update_makes_of_each_token_is_kept_and_dropped_with_its_step(bo
     first, second = sorted(book.updates.iterdir())
     assert first.read_bytes() == second.read_bytes()  # no clock is in it
     with np.load(first, allow_pickle=False) as data:
-        assert data["key"].tolist() == [list(key) for key in keys] and data["count"].tolist() == [2, 1]
+        assert data["key"].tolist() == [list(key) for key in keys] and data["count"].tolist() == [
+            2,
+            1,
+        ]
         assert data["advantage"].tolist() == [1.0, -1.0, 0.5] and np.isnan(data["logp"]).all()
     book.drop_after(1)
     assert [*book.updates.iterdir()] == [first]

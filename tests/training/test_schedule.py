@@ -15,13 +15,19 @@ def test_the_learning_rate_falls_with_steps_or_tokens_whichever_is_further():
 
 def test_a_run_ends_with_its_steps_or_its_tokens():
     assert not Schedule(steps=3).over(2, 10**9) and Schedule(steps=3).over(3, 0)
-    assert Schedule(steps=3, token_budget=10).over(1, 10) and not Schedule(steps=3, token_budget=10).over(1, 9)
+    assert Schedule(steps=3, token_budget=10).over(1, 10) and not Schedule(
+        steps=3, token_budget=10
+    ).over(1, 9)
 
 
 def test_every_pass_takes_each_task_once_in_an_order_of_its_own():
     first, cursor = next_tasks(0, 7, 0, 7, set())
     second, after = next_tasks(0, 7, cursor, 7, set())
-    assert sorted(first) == sorted(second) == list(range(7)) and first != second and (cursor, after) == (7, 14)
+    assert (
+        sorted(first) == sorted(second) == list(range(7))
+        and first != second
+        and (cursor, after) == (7, 14)
+    )
     assert next_tasks(0, 7, 0, 7, set()) == (first, 7) and next_tasks(1, 7, 0, 7, set())[0] != first
 
 
@@ -36,5 +42,8 @@ def test_tasks_that_a_step_has_used_are_passed_over():
 def test_a_pass_takes_the_tasks_that_a_control_leaves_in_its_order() -> None:
     ordered = {0: [5, 3, 1], 1: [1, 5, 3]}.__getitem__
     first, cursor = next_tasks(0, 3, 0, 2, set(), ordered)
-    assert (first, next_tasks(0, 3, cursor, 2, set(), ordered)) == ([5, 3], ([1, 5], 5))  # 1 ends the pass and begins
+    assert (first, next_tasks(0, 3, cursor, 2, set(), ordered)) == (
+        [5, 3],
+        ([1, 5], 5),
+    )  # 1 ends the pass and begins
     assert next_tasks(0, 3, 0, 2, {5}, ordered) == ([3, 1], 3)

@@ -14,7 +14,16 @@ from turngym.envs import StopReason
 from turngym.tests.support.pages import ROOT
 from turngym.training import run, sinks
 from turngym.training.config import TrainConfig, to_toml
-from turngym.training.sinks import CUT, ENDED, SINKS, LoggedRun, follow, following, parse_loggers, traced
+from turngym.training.sinks import (
+    CUT,
+    ENDED,
+    SINKS,
+    LoggedRun,
+    follow,
+    following,
+    parse_loggers,
+    traced,
+)
 
 FAKE = """
 import json, os, time
@@ -39,7 +48,12 @@ class Fake:
     """A sink that keeps what it is given."""
 
     def __init__(self, place: LoggedRun, settings) -> None:
-        self.id, self.place, self.settings, self.seen = "a-1" if not place.resumed else place.id, place, settings, []
+        self.id, self.place, self.settings, self.seen = (
+            "a-1" if not place.resumed else place.id,
+            place,
+            settings,
+            [],
+        )
         self.closed, self.fails_at = None, None
 
     def send(self, step, metrics):
@@ -60,7 +74,9 @@ def folder(tmp_path: Path) -> Path:
         {"step": 0, "valid/success": 0.5},
         {"step": 1, "reward": 1.5, "entropy": None, "refused": "", "alarms": []},
     ]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2, "rew')
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2, "rew'
+    )
     return tmp_path
 
 
@@ -92,7 +108,12 @@ def rest(path: Path) -> None:
 
 def test_numbers_go_in_order_and_once_and_what_is_no_number_does_not(folder):
     found = followed(folder, lambda path: None, rest)
-    assert found.seen == [(0, {"valid/success": 0.5}), (1, {"reward": 1.5}), (2, {"reward": 2.5}), (3, {"reward": 0.0})]
+    assert found.seen == [
+        (0, {"valid/success": 0.5}),
+        (1, {"reward": 1.5}),
+        (2, {"reward": 2.5}),
+        (3, {"reward": 0.0}),
+    ]
     assert found.closed and found.settings["method"] == "grpo"
 
 
@@ -115,7 +136,13 @@ def test_a_run_that_was_interrupted_is_closed_as_that(folder):
 
 def test_an_episode_is_told_as_messages_with_a_span_for_each_turn_and_call(tree):
     found = traced(3, tree, tree.leaves[0])
-    assert [one["role"] for one in found["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [one["role"] for one in found["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert [(one["name"], one["kind"], one.get("status")) for one in found["spans"]] == [
         ("turn", "generation", None),
         ("python", "tool", "ok"),
@@ -131,11 +158,22 @@ def tree():
     def turn(parent, role, text, drawn=(), info=None, ended=""):
         tokens = np.arange(max(len(drawn), 1), dtype=np.int32)
         sampled, entropy = np.full(len(tokens), bool(drawn)), np.array(drawn or [0.0], np.float32)
-        return Turn(parent, role, text, tokens, sampled, -entropy, entropy, info=info or {}, ended=ended)
+        return Turn(
+            parent, role, text, tokens, sampled, -entropy, entropy, info=info or {}, ended=ended
+        )
 
-    opening = {"messages": [{"role": "system", "content": "Think."}, {"role": "user", "content": "1+1?"}]}
-    call = turn(0, "assistant", "a call", (0.25, 0.75), {"tool": "python", "tool_status": "ok"}, "closer")
-    turns = [turn(-1, "user", "1+1?", info=opening), call, turn(1, "tool", "2"), turn(2, "assistant", "2", (1.0,))]
+    opening = {
+        "messages": [{"role": "system", "content": "Think."}, {"role": "user", "content": "1+1?"}]
+    }
+    call = turn(
+        0, "assistant", "a call", (0.25, 0.75), {"tool": "python", "tool_status": "ok"}, "closer"
+    )
+    turns = [
+        turn(-1, "user", "1+1?", info=opening),
+        call,
+        turn(1, "tool", "2"),
+        turn(2, "assistant", "2", (1.0,)),
+    ]
     tree = Tree((0, 2, 7), 7, "t7", turns)
     tree.leaves = [Leaf.ended(3, 0, StopReason.INFRA_ERROR, float("nan"), {})]
     return tree
@@ -144,7 +182,10 @@ def tree():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("tensorbord", "log names 'tensorbord', which is no logger; loggers are tensorboard, wandb, trackio, mlflow"),
+        (
+            "tensorbord",
+            "log names 'tensorbord', which is no logger; loggers are tensorboard, wandb, trackio, mlflow",
+        ),
         ("wandb,wandb", "log names wandb twice"),
         ("tensorboard , mlflow", "which is not installed: pip install 'turngym[tensorboard]'"),
     ],
@@ -157,7 +198,12 @@ def test_a_mistake_is_said_before_the_run(names, message, monkeypatch, tmp_path)
 
 
 def test_no_logger_is_none():
-    assert parse_loggers("") == parse_loggers(" , ") == [] and [*SINKS] == ["tensorboard", "wandb", "trackio", "mlflow"]
+    assert parse_loggers("") == parse_loggers(" , ") == [] and [*SINKS] == [
+        "tensorboard",
+        "wandb",
+        "trackio",
+        "mlflow",
+    ]
 
 
 def test_every_logger_has_an_extra():
@@ -178,14 +224,18 @@ def fake(tmp_path_factory, monkeypatch):
 
 
 def seen(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "loggers" / "seen.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "loggers" / "seen.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.slow
 def test_a_logger_that_fails_is_one_incident_and_the_run_goes_on(folder, fake, monkeypatch, caplog):
     monkeypatch.setenv("FAKE", "fails")
     incidents = []
-    with following(["wandb"], folder, lambda step, incident: incidents.append((step, incident))) as go:
+    with following(
+        ["wandb"], folder, lambda step, incident: incidents.append((step, incident))
+    ) as go:
         go(1)
         rest(folder / "metrics.jsonl")
         while not incidents:  # the test's own timeout ends a wait in vain
@@ -211,17 +261,29 @@ def test_a_logger_that_hangs_is_ended_and_an_incident(folder, fake, monkeypatch)
 @pytest.mark.slow
 def test_a_run_comes_to_the_same_bytes_with_and_without_loggers(fake, tmp_path, one_thread):
     def digests(name, **more):
-        small = {"steps": 2, "eval_every": 1, "eval_tasks": 2, "prompts": 2, "group": 2, "max_tokens": 12, "threads": 1}
+        small = {
+            "steps": 2,
+            "eval_every": 1,
+            "eval_tasks": 2,
+            "prompts": 2,
+            "group": 2,
+            "max_tokens": 12,
+            "threads": 1,
+        }
         prepared = run.prepare(TrainConfig(out=str(tmp_path / name)).changed(**small, **more))
         list(run.execute(prepared))
         prepared.close()
         place = tmp_path / name
-        weights = (place / "checkpoints" / "step-000002" / "adapter" / "adapter_model.safetensors").read_bytes()
+        weights = (
+            place / "checkpoints" / "step-000002" / "adapter" / "adapter_model.safetensors"
+        ).read_bytes()
         return [weights, *(path.read_bytes() for path in sorted((place / "trees").iterdir()))]
 
     assert digests("without") == digests("with", log="wandb")
     lines = seen(tmp_path / "with")
-    assert [line.get("step") for line in lines] == [None, 0, 1, 2, None] and lines[-1] == {"exit_code": 0}
+    assert [line.get("step") for line in lines] == [None, 0, 1, 2, None] and lines[-1] == {
+        "exit_code": 0
+    }
     assert lines[0]["method"] == "grpo"
     # The same run goes on: nothing is sent twice.
     prepared = run.prepare(

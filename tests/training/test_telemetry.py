@@ -14,7 +14,15 @@ from turngym.training.telemetry import calls, counts, forks, repetition, stats
 def said(parent, logp, entropy, **info):
     size = len(logp)
     columns = (np.array(column, np.float32) for column in (logp, entropy))
-    return Turn(parent, "assistant", "", np.arange(size, dtype=np.int32), np.ones(size, np.bool_), *columns, info=info)
+    return Turn(
+        parent,
+        "assistant",
+        "",
+        np.arange(size, dtype=np.int32),
+        np.ones(size, np.bool_),
+        *columns,
+        info=info,
+    )
 
 
 def told(parent, size):
@@ -24,15 +32,24 @@ def told(parent, size):
 @pytest.fixture
 def trees():
     """Two branches that share their first turn, one that failed, and a tree whose branches all earned the same."""
-    first = Tree((0, 0, 0), 0, "a", [told(-1, 4), said(0, [-1, -2], [1, 2], tool_status="ok"), told(1, 3)])
-    first.turns += [said(2, [-4], [4]), said(2, [-3, -3], [6, 8]), said(0, [-9], [90], tool_status="error")]
+    first = Tree(
+        (0, 0, 0), 0, "a", [told(-1, 4), said(0, [-1, -2], [1, 2], tool_status="ok"), told(1, 3)]
+    )
+    first.turns += [
+        said(2, [-4], [4]),
+        said(2, [-3, -3], [6, 8]),
+        said(0, [-9], [90], tool_status="error"),
+    ]
     first.leaves += [
         Leaf(3, 0, Outcome.DONE, "answered", 1.0, {"used_tool": True}),
         Leaf(4, 1, Outcome.TRUNCATED, "max_turns", 0.0),
         Leaf(5, 2, Outcome.INFRA_ERROR, "infra_error", float("nan")),
     ]
     second = Tree((0, 0, 1), 1, "b", [told(-1, 2), said(0, [-0.5], [3]), said(0, [-0.25], [5])])
-    second.leaves += [Leaf(1, 0, Outcome.DONE, "answered", 0.5), Leaf(2, 1, Outcome.DONE, "answered", 0.5)]
+    second.leaves += [
+        Leaf(1, 0, Outcome.DONE, "answered", 0.5),
+        Leaf(2, 1, Outcome.DONE, "answered", 0.5),
+    ]
     return [first, second]
 
 
@@ -49,7 +66,9 @@ def test_what_a_method_asked_of_the_logits_is_averaged_over_tokens(trees):
     values = torch.arange(batch.n_slots).float()
     batch = replace(batch, extras={"mine": values, "pairs": torch.stack((values, values), 1)})
     found = stats(0, batch, trees).extras
-    assert found["extras/mine"] == pytest.approx(float((values * batch.share).sum() / batch.share.sum()))
+    assert found["extras/mine"] == pytest.approx(
+        float((values * batch.share).sum() / batch.share.sum())
+    )
     assert "extras/pairs" not in found
 
 
@@ -73,7 +92,9 @@ def test_named_rewards_add_up_to_the_reward_of_the_paths_learned_from(trees):
     found = stats(0, pack(trees).batch, trees)
     named = {name: value for name, value in found.extras.items() if name.startswith("reward/")}
     assert named == {"reward/goal": 1.25 / 4, "reward/words": 9 / 4, "reward/brief": 1 / 4}
-    assert found.reward == named["reward/goal"] + 0.25 * named["reward/brief"] + 0.5 / 4  # a reward without a name
+    assert (
+        found.reward == named["reward/goal"] + 0.25 * named["reward/brief"] + 0.5 / 4
+    )  # a reward without a name
 
 
 def test_what_the_policy_did_not_draw_changes_no_statistic(trees):
@@ -148,7 +169,10 @@ def scored(*scores, trained=True):
 @pytest.mark.parametrize(
     ("groups", "silent"),
     [
-        ([scored(1.0, 1.0), scored(0.0, 1.0), scored(0.5)], 1 / 2),  # one path alone is compared with nothing
+        (
+            [scored(1.0, 1.0), scored(0.0, 1.0), scored(0.5)],
+            1 / 2,
+        ),  # one path alone is compared with nothing
         ([scored(0.0, 0.0), scored()], 1.0),  # a group of failures is none that could teach
         ([scored(0.0, 1e-9)], 0.0),
         ([scored(0.0, 1.0), scored(0.0, 1.0, trained=False)], 0.0),  # nor is one of probes
@@ -167,7 +191,10 @@ def test_groups_of_one_path_are_neither_silent_nor_not():
     [
         ([[1, 2, 3, 4, 5, 6]], 0),
         ([[7] * 10], 6 / 7),
-        ([[1, 2] * 5, [1, 2, 3, 4]], 5 / 8),  # runs of another turn are no repetition, those of two others are
+        (
+            [[1, 2] * 5, [1, 2, 3, 4]],
+            5 / 8,
+        ),  # runs of another turn are no repetition, those of two others are
         ([[1, 2, 3], [5] * 4], 0),
         ([[1, 2, 3]], math.nan),
     ],
@@ -182,7 +209,14 @@ def test_repetition_is_the_share_of_runs_that_stood_in_the_turn_before(turns, ag
 
 def test_turns_that_ended_at_the_token_limit_are_cut_and_others_are_not(trees):
     """Six turns on five paths; what the first path begins with is shared, and counts once as a turn."""
-    ends = {(0, 1): "length", (0, 3): "end", (0, 4): "context", (0, 5): "closer", (1, 1): "length", (1, 2): "end"}
+    ends = {
+        (0, 1): "length",
+        (0, 3): "end",
+        (0, 4): "context",
+        (0, 5): "closer",
+        (1, 1): "length",
+        (1, 2): "end",
+    }
     for (tree, node), ended in ends.items():
         trees[tree].turns[node] = replace(trees[tree].turns[node], ended=ended)
     found = counts(trees)
@@ -198,7 +232,9 @@ SCORES = (1.0, 0.25, 1.5, 1.0, 0.0)
 @pytest.fixture
 def batch(batch_of):
     """Five paths; the last two begin with the same two tokens, or with one of them."""
-    batch = batch_of(TURNS, scores=SCORES, groups=[0, 0, 1, 1, 1], entropy=list(np.linspace(0.1, 1.9, 19)))
+    batch = batch_of(
+        TURNS, scores=SCORES, groups=[0, 0, 1, 1, 1], entropy=list(np.linspace(0.1, 1.9, 19))
+    )
     token, entropy = batch.token.clone(), batch.entropy.clone()
     token[15] = token[11]
     entropy[15] = entropy[11]
@@ -236,7 +272,9 @@ def test_entropy_by_turn_phase_and_outcome_agrees_with_its_definition(batch):
         mine = [s for s in slots if won[s] == wanted]
         expected[f"entropy_{outcome}"] = reference(batch, mine)
         for t in {turn[s] for s in mine}:
-            expected[f"entropy_turn_{outcome}/{t}"] = reference(batch, [s for s in mine if turn[s] == t])
+            expected[f"entropy_turn_{outcome}/{t}"] = reference(
+                batch, [s for s in mine if turn[s] == t]
+            )
         for number, name in enumerate(("think", "call", "answer")):
             chosen = [s for s in mine if phase[s] == number]
             expected[f"entropy_phase_{outcome}/{name}"] = reference(batch, chosen)
@@ -249,7 +287,9 @@ def test_both_outcomes_add_up_to_all_tokens(batch):
     won = batch.turns.score[batch.row] >= 1
     found, tokens = stats(0, batch, []), float(batch.share.sum())
     wins = float(batch.share[won].sum())
-    both = wins * found.extras["entropy_success"] + (tokens - wins) * found.extras["entropy_failure"]
+    both = (
+        wins * found.extras["entropy_success"] + (tokens - wins) * found.extras["entropy_failure"]
+    )
     assert tokens == pytest.approx(18) and both == pytest.approx(tokens * found.entropy)
 
 
@@ -268,5 +308,10 @@ def test_what_nobody_said_has_no_entropy(batch_of):
 
 def test_scores_are_those_of_all_paths_that_are_learned_from(trees):
     batch = pack(trees).batch
-    expected = {(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned}
+    expected = {
+        (*tree.key, leaf.branch): leaf.score
+        for tree in trees
+        for leaf in tree.leaves
+        if leaf.learned
+    }
     assert stats(0, batch, trees).scores == expected and expected

@@ -12,7 +12,9 @@ def said(parent, thought, call, **info):
     """A turn of the agent: tokens of thought, then tokens of a call."""
     tokens = np.array([*thought, *call], np.int32)
     zeros = np.zeros(len(tokens), np.float32)
-    return Turn(parent, "assistant", "", tokens, zeros == 0, zeros, zeros, thought=len(thought), info=info)
+    return Turn(
+        parent, "assistant", "", tokens, zeros == 0, zeros, zeros, thought=len(thought), info=info
+    )
 
 
 def told(parent):
@@ -30,12 +32,23 @@ def trees():
     first = Tree((0, 0, 0), 0, "a", [Turn.unsampled(-1, "user", "", np.zeros(3, np.int32))])
     first.turns += [said(0, [1, 2], [7, 8], **ok), told(1), said(2, [], [9])]  # 1, 3
     first.turns += [said(0, [5], [7, 8], **ok), told(4), said(5, [], [9])]  # 4, 6
-    first.turns += [said(0, [], [7], tool=None, tool_status="malformed"), told(7), said(8, [3], [7, 8], **ok)]  # 7, 9
+    first.turns += [
+        said(0, [], [7], tool=None, tool_status="malformed"),
+        told(7),
+        said(8, [3], [7, 8], **ok),
+    ]  # 7, 9
     first.turns += [said(0, [], [7, 8], tool="search", tool_status="error")]  # 10
-    first.leaves += [ended(3, 0, info={"used_tool": True}), ended(6, 1), ended(9, 2, Outcome.TRUNCATED, 0.0)]
+    first.leaves += [
+        ended(3, 0, info={"used_tool": True}),
+        ended(6, 1),
+        ended(9, 2, Outcome.TRUNCATED, 0.0),
+    ]
     first.leaves += [ended(10, 3, Outcome.TOOL_ERROR, math.nan), ended(10, 4, trained=False)]
     second = Tree(
-        (0, 0, 1), 1, "b", [Turn.unsampled(-1, "user", "", np.zeros(3, np.int32)), said(0, [], [1]), said(0, [], [2])]
+        (0, 0, 1),
+        1,
+        "b",
+        [Turn.unsampled(-1, "user", "", np.zeros(3, np.int32)), said(0, [], [1]), said(0, [], [2])],
     )
     second.leaves += [ended(1, 0), ended(2, 1)]
     return [first, second]
@@ -59,14 +72,22 @@ def test_a_sequence_is_told_by_its_tools_and_the_tokens_of_its_calls_alone(trees
         (4, {"thought": 0}),
         (3, {"info": {}}),
     ):
-        changed = [Turn(**{**vars(turn), **change}) if at == node else turn for at, turn in enumerate(first.turns)]
+        changed = [
+            Turn(**{**vars(turn), **change}) if at == node else turn
+            for at, turn in enumerate(first.turns)
+        ]
         found = calls([Tree(first.key, 0, "a", changed, first.leaves)])["distinct_calls"]
         assert found == pytest.approx(2 / 3 if node == 3 else 1)
 
 
 def test_a_shared_call_is_one_call_and_on_every_path():
     tree = Tree((0, 0, 0), 0, "a", [Turn.unsampled(-1, "user", "", np.zeros(3, np.int32))])
-    tree.turns += [said(0, [], [7], tool="python", tool_status="ok"), told(1), said(2, [], [1]), said(2, [], [2])]
+    tree.turns += [
+        said(0, [], [7], tool="python", tool_status="ok"),
+        told(1),
+        said(2, [], [1]),
+        said(2, [], [2]),
+    ]
     tree.leaves += [ended(3, 0), ended(4, 1, parent=0, fork=2)]
     found = calls([tree])
     assert (found["tool_calls"], found["tool_share"], found["tool_calls_path"]) == (1, 1 / 3, 1.0)
@@ -75,7 +96,12 @@ def test_a_shared_call_is_one_call_and_on_every_path():
 
 def test_without_a_call_there_is_nothing_to_tell_of_calls(trees):
     found = calls(trees[1:])
-    assert (found["tool_calls"], found["tool_share"], found["tool_calls_path"], found["used_tool"]) == (0, 0, 0, 0)
+    assert (
+        found["tool_calls"],
+        found["tool_share"],
+        found["tool_calls_path"],
+        found["used_tool"],
+    ) == (0, 0, 0, 0)
     assert math.isnan(found["tool_ok"]) and math.isnan(found["distinct_calls"])
 
 

@@ -10,7 +10,9 @@ from turngym.training.telemetry import forks
 
 def said(parent, **options):
     zeros = np.zeros(4, np.float32)
-    return Turn(parent, "assistant", "", np.arange(4, dtype=np.int32), zeros == 0, zeros, zeros, **options)
+    return Turn(
+        parent, "assistant", "", np.arange(4, dtype=np.int32), zeros == 0, zeros, zeros, **options
+    )
 
 
 def told(parent):
@@ -25,7 +27,15 @@ def ended(node, branch, score, **options):
 def tree():
     """Branch 0 has three turns; others are forked behind its answers, inside its turns, and off a fork."""
     tree = Tree((0, 0, 0), 0, "a", [told(-1), said(0), told(1), said(2), told(3), said(4)])
-    tree.turns += [said(2), told(6), said(7), said(4), said(2, twin=3, copied=2), said(0, twin=1, copied=1), said(0)]
+    tree.turns += [
+        said(2),
+        told(6),
+        said(7),
+        said(4),
+        said(2, twin=3, copied=2),
+        said(0, twin=1, copied=1),
+        said(0),
+    ]
     tree.leaves += [
         ended(5, 0, 0.25),
         ended(8, 1, 1.0, parent=0, fork=2),  # behind the first answer: turn 1 is its first own
@@ -63,7 +73,9 @@ def test_a_fork_is_held_against_the_path_it_was_forked_from(tree):
 
 def test_several_trees_add_up(tree):
     found, once = forks([tree, tree]), forks([tree])
-    assert all(found[name] == (value if "gain" in name else 2 * value) for name, value in once.items())
+    assert all(
+        found[name] == (value if "gain" in name else 2 * value) for name, value in once.items()
+    )
 
 
 @pytest.mark.parametrize("failed", [1, 0])
@@ -73,7 +85,10 @@ def test_a_failed_path_has_earned_nothing_that_could_be_compared(tree, failed):
     found = forks([tree])
     assert (found["forks"], found["forks_turn/1"]) == (4, 2)
     if failed:
-        assert found["forks_gain"] == pytest.approx((-0.25 + 0.5 + 0.25) / 3) and found["forks_gain_turn/1"] == 0.5
+        assert (
+            found["forks_gain"] == pytest.approx((-0.25 + 0.5 + 0.25) / 3)
+            and found["forks_gain_turn/1"] == 0.5
+        )
     else:
         assert math.isnan(found["forks_gain"]) and "forks_gain_turn/1" not in found
 
@@ -87,7 +102,12 @@ def test_a_probe_is_counted_but_earns_nothing(tree):
 
 def test_without_forks_there_is_no_gain():
     found = forks([Tree((0, 0, 0), 0, "a", [told(-1), said(0)], [ended(1, 0, 1.0)])])
-    assert {name for name, value in found.items() if value == 0} == {"probes", "forks", "forks_behind", "forks_inside"}
+    assert {name for name, value in found.items() if value == 0} == {
+        "probes",
+        "forks",
+        "forks_behind",
+        "forks_inside",
+    }
     assert {name for name, value in found.items() if math.isnan(value)} == {
         "forks_gain",
         "forks_gain_behind",

@@ -8,7 +8,27 @@ import torch
 from turngym.training.objective import start_terms
 from turngym.training.telemetry import diagnose
 
-ADVANTAGE = (1.5, -0.7, 0.0, 1.0, -1.0, 2.0, -2.0, 0.3, -0.3, 0.5, 1.0, -1.0, 0.8, 0.9, -0.4, 1.1, -1.2, 0.6, 0.2)
+ADVANTAGE = (
+    1.5,
+    -0.7,
+    0.0,
+    1.0,
+    -1.0,
+    2.0,
+    -2.0,
+    0.3,
+    -0.3,
+    0.5,
+    1.0,
+    -1.0,
+    0.8,
+    0.9,
+    -0.4,
+    1.1,
+    -1.2,
+    0.6,
+    0.2,
+)
 
 
 @pytest.fixture
@@ -21,9 +41,13 @@ def terms(toy):
 def reference(logp, batch, terms, computed):
     """Return the same statistics from their definitions, slot by slot, tokens once by a dictionary."""
     old, turn, token = batch.logp_old.tolist(), batch.turn.tolist(), batch.token.tolist()
-    advantage, low, high = (getattr(terms, name).tolist() for name in ("advantage", "clip_low", "clip_high"))
+    advantage, low, high = (
+        getattr(terms, name).tolist() for name in ("advantage", "clip_low", "clip_high")
+    )
     found = {}
-    for end, wanted in [("", None)] + [(f"_turn/{t}", t) for t in sorted({turn[s] for s in computed})]:
+    for end, wanted in [("", None)] + [
+        (f"_turn/{t}", t) for t in sorted({turn[s] for s in computed})
+    ]:
         slots = [s for s in range(len(old)) if wanted in (None, turn[s])]
         ratios = {token[s]: math.exp(logp[s] - old[s]) for s in reversed(slots) if s in computed}
         held = [
@@ -51,27 +75,44 @@ def reference(logp, batch, terms, computed):
 def test_every_number_agrees_with_its_definition(toy, terms):
     logp = toy.current(toy.logits).logp
     found = diagnose(logp, toy.batch, terms)
-    assert found == pytest.approx(reference(logp.tolist(), toy.batch, terms, range(len(logp))), abs=1e-12)
-    assert found["clip_low"] > 0 and found["clip_high"] > 0 and {"ratio_p05_turn/2", "clip_low_turn/1"} <= set(found)
+    assert found == pytest.approx(
+        reference(logp.tolist(), toy.batch, terms, range(len(logp))), abs=1e-12
+    )
+    assert (
+        found["clip_low"] > 0
+        and found["clip_high"] > 0
+        and {"ratio_p05_turn/2", "clip_low_turn/1"} <= set(found)
+    )
 
 
 def test_tokens_that_paths_share_are_one_ratio_but_as_many_slots(toy, terms):
     """Both paths of the first group begin with the same two tokens."""
-    token, logp, old = toy.batch.token.clone(), toy.current(toy.logits).logp, toy.batch.logp_old.clone()
+    token, logp, old = (
+        toy.batch.token.clone(),
+        toy.current(toy.logits).logp,
+        toy.batch.logp_old.clone(),
+    )
     token[3:5] = token[:2]
     logp[3:5], old[3:5] = logp[:2], old[:2]
     share = torch.bincount(token).double().reciprocal()[token]
     batch = replace(toy.batch, token=token, share=share, logp_old=old, logp_roll=old - 0.1)
     found = diagnose(logp, batch, terms)
-    assert found == pytest.approx(reference(logp.tolist(), batch, terms, range(len(logp))), abs=1e-12)
+    assert found == pytest.approx(
+        reference(logp.tolist(), batch, terms, range(len(logp))), abs=1e-12
+    )
     alone = diagnose(logp, replace(batch, token=toy.batch.token), terms)
-    assert found["ratio_p50_turn/0"] != alone["ratio_p50_turn/0"] and found["clip_low"] == alone["clip_low"]
+    assert (
+        found["ratio_p50_turn/0"] != alone["ratio_p50_turn/0"]
+        and found["clip_low"] == alone["clip_low"]
+    )
 
 
 def test_what_was_not_computed_has_no_ratio_and_is_not_held(toy, terms):
     logp = toy.current(toy.logits).logp
     computed = [s for s in range(len(logp)) if toy.batch.path[s] in (1, 3)]
-    terms = replace(terms, advantage=logp - toy.batch.logp_old)  # what went up was to, so bounds hold what moved far
+    terms = replace(
+        terms, advantage=logp - toy.batch.logp_old
+    )  # what went up was to, so bounds hold what moved far
     partly = torch.full_like(logp, math.nan)
     partly[computed] = logp[computed]
     found = diagnose(partly, toy.batch, terms)
@@ -83,13 +124,18 @@ def test_what_was_not_computed_has_no_ratio_and_is_not_held(toy, terms):
 def test_a_shared_token_counts_where_its_first_path_was_not_computed(batch_of):
     batch = batch_of([[1], [1]], logp_old=[-1.0, -1.0])
     batch = replace(batch, token=torch.zeros(2, dtype=torch.long), share=batch.share / 2)
-    found = diagnose(torch.tensor([math.nan, -0.5], dtype=torch.float64), batch, start_terms(batch.share))
+    found = diagnose(
+        torch.tensor([math.nan, -0.5], dtype=torch.float64), batch, start_terms(batch.share)
+    )
     assert found["log_ratio_max"] == 0.5 and found["ratio_p05"] == pytest.approx(math.exp(0.5))
 
 
 def test_without_a_computed_slot_nothing_is_told(batch_of):
     batch = batch_of([[2]])
-    assert diagnose(torch.full((2,), math.nan, dtype=torch.float64), batch, start_terms(batch.share)) == {}
+    assert (
+        diagnose(torch.full((2,), math.nan, dtype=torch.float64), batch, start_terms(batch.share))
+        == {}
+    )
     empty = batch_of([[0]])
     assert diagnose(empty.logp_old, empty, start_terms(empty.share)) == {}
 
@@ -105,13 +151,21 @@ def test_sheet_examples_of_the_diagnostics(sheet):
 
 def test_a_ratio_too_large_for_a_number_is_held_and_its_logarithm_told(batch_of):
     batch = batch_of([[2]], logp_old=[-900.0, -1.0])
-    found = diagnose(torch.tensor([0.0, -1.0], dtype=torch.float64), batch, start_terms(batch.share))
-    assert found["log_ratio_max"] == 900 and found["ratio_p95"] < math.exp(20) and found["clip_high"] == 0.5
+    found = diagnose(
+        torch.tensor([0.0, -1.0], dtype=torch.float64), batch, start_terms(batch.share)
+    )
+    assert (
+        found["log_ratio_max"] == 900
+        and found["ratio_p95"] < math.exp(20)
+        and found["clip_high"] == 0.5
+    )
 
 
 def test_sampler_and_learner_are_compared_where_they_differ(batch_of):
     batch = batch_of([[2], [2]], logp_old=[-1.0, -2.0, -1.0, -3.0])
-    batch = replace(batch, token=torch.tensor([0, 1, 0, 2]), share=torch.tensor([0.5, 1, 0.5, 1]).double())
+    batch = replace(
+        batch, token=torch.tensor([0, 1, 0, 2]), share=torch.tensor([0.5, 1, 0.5, 1]).double()
+    )
     terms = start_terms(batch.share)
     assert not {"mismatch", "mismatch_max"} & set(diagnose(batch.logp_old, batch, terms))
     other = replace(batch, logp_roll=batch.logp_old + torch.tensor([0.3, 0.0, 0.3, -0.9]).double())

@@ -41,5 +41,7 @@ def test_the_tutorial_trains_a_policy_from_an_empty_file(tmp_path, monkeypatch, 
     summary = json.loads(Path("runs/guess/summary.json").read_text())
     # The intervals do not overlap: a twentieth of chance is far away.
     assert summary["before"]["high"] < summary["after"]["low"] and summary["after"]["success"] > 0.7
-    assert re.search(r"128 episodes of runs/guess/trees/step-000012.jsonl were replayed", said["replay"])
+    assert re.search(
+        r"128 episodes of runs/guess/trees/step-000012.jsonl were replayed", said["replay"]
+    )
     assert 'env = "guess:Guess"' in Path("runs/guess/config.toml").read_text()

@@ -24,9 +24,19 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "config.toml").write_text(to_toml(TrainConfig().changed(steps=40), {}))
     lines = [json.dumps({"step": 0, "valid/success": 0.25})]
     for step in range(1, 41):
-        line = {"step": step, "reward": step / 40, "entropy_turn/0": 1 - step / 80, "entropy": None, "refused": ""}
+        line = {
+            "step": step,
+            "reward": step / 40,
+            "entropy_turn/0": 1 - step / 80,
+            "entropy": None,
+            "refused": "",
+        }
         lines.append(
-            json.dumps({**line, f"control/epo/{HOSTILE}": step, "entropy_turn/13": 0.125} if step > 20 else line)
+            json.dumps(
+                {**line, f"control/epo/{HOSTILE}": step, "entropy_turn/13": 0.125}
+                if step > 20
+                else line
+            )
         )
     (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, "{damaged", ""]))
     (tmp_path / "incidents.jsonl").write_text(
@@ -34,14 +44,19 @@ def folder(tmp_path: Path) -> Path:
     )
     (tmp_path / "trees").mkdir()
     tree = Tree((0, 39, 7), 7, "t7", [Turn.unsampled(-1, "user", HOSTILE, NO_TOKENS)])
-    tree.leaves = [Leaf.ended(0, 0, StopReason.ANSWERED, 1.0, {}), Leaf.ended(0, 1, StopReason.CONTEXT, 0.0, {})]
+    tree.leaves = [
+        Leaf.ended(0, 0, StopReason.ANSWERED, 1.0, {}),
+        Leaf.ended(0, 1, StopReason.CONTEXT, 0.0, {}),
+    ]
     write_trees(tmp_path / "trees" / "step-000040.jsonl", [tree], Origin("turngym/Math-v0", {}))
     return tmp_path
 
 
 def printed(folder: Path, width: int, terminal: bool = False) -> str:
     colours = "truecolor" if terminal else None
-    console = Console(file=StringIO(), width=width, force_terminal=terminal, color_system=colours, highlight=False)
+    console = Console(
+        file=StringIO(), width=width, force_terminal=terminal, color_system=colours, highlight=False
+    )
     show(read([folder]), console)
     return console.file.getvalue()
 
@@ -51,13 +66,23 @@ def test_the_numbers_are_those_of_the_files(folder):
     rows = [line.split() for line in text.splitlines()]
     assert "40 of 40 steps, not finished, last written" in text
     (reward,) = [row for row in rows if row[:1] == ["reward"]]
-    assert (reward[1], reward[-1]) == ("0.025", "1") and reward[2][0] == "▁" and reward[2][-1] == "█"
+    assert (
+        (reward[1], reward[-1]) == ("0.025", "1") and reward[2][0] == "▁" and reward[2][-1] == "█"
+    )
     heads, first, late = [row for row in rows if row[:1] in (["turn"], ["0"], ["13"])][:3]
-    assert (heads[1], heads[-1], first[1], first[-1], late[-1]) == ("1", "40", "0.99", "0.50", "0.12")
+    assert (heads[1], heads[-1], first[1], first[-1], late[-1]) == (
+        "1",
+        "40",
+        "0.99",
+        "0.50",
+        "0.12",
+    )
     assert "2 episodes of step 40: answered 1, context 1; 1 failed" in text
     assert ["7", "1", "0", "truncated", "context"] in rows
     assert "incidents: retry 1" in text and "metrics.jsonl, line 42: damaged" in text
-    assert "entropy  " not in text.replace("entropy by turn", "")  # none of its values could be computed
+    assert "entropy  " not in text.replace(
+        "entropy by turn", ""
+    )  # none of its values could be computed
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
@@ -88,7 +113,11 @@ def test_the_command_and_its_mistakes(folder, tmp_path_factory, capsys):
     status, out, _ = view(capsys, str(folder), str(folder), "--text")
     assert status == 0 and out.count("incidents: retry 1") == 2
     status, out, err = view(capsys, str(tmp_path_factory.mktemp("empty")), "--text")
-    assert (status, out, err.count("\n")) == (2, "", 1) and "is no run, evaluation or comparison" in err
+    assert (status, out, err.count("\n")) == (
+        2,
+        "",
+        1,
+    ) and "is no run, evaluation or comparison" in err
     status, _, err = view(capsys, str(folder), "--text", "--live")
     assert status == 2 and "give one of them" in err
 

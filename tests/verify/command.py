@@ -30,13 +30,21 @@ class Verify(Shown):
             work.text = f"{len(counted)} rows counted, the last {row.what}"
             mark = "[green]holds[/green]" if row.good else "[bold red]SHORT[/bold red]"
             need = f" (needs {100 * row.need:g} %)" if row.need < 1 else ""
-            console.print(f"{mark}  {row.held}/{row.of}  {escape(row.what)}{need}  [dim]{seconds:.1f} s[/dim]")
+            console.print(
+                f"{mark}  {row.held}/{row.of}  {escape(row.what)}{need}  [dim]{seconds:.1f} s[/dim]"
+            )
             if row.note:
                 console.print(f"       [dim]{escape(row.note)}[/dim]")
 
         name = type(self.area).__name__.lower()
-        with self.shown(), mistakes((ValueError, OSError)), Work(f"verify {name}", text="counting rows") as work:
+        with (
+            self.shown(),
+            mistakes((ValueError, OSError)),
+            Work(f"verify {name}", text="counting rows") as work,
+        ):
             good = run(self.area, show)
         seconds = time.monotonic() - began
-        console.print(f"verify {name}: {sum(counted)}/{len(counted)} rows hold, seed {seed}, {seconds:.1f} s")
+        console.print(
+            f"verify {name}: {sum(counted)}/{len(counted)} rows hold, seed {seed}, {seconds:.1f} s"
+        )
         return 0 if good else 1

@@ -54,11 +54,76 @@ CONSTANTS = (
         r"-\infty",
         "float('nan')",
     ),
-    *("complex(nan)", "oo", "zoo", "9" * 400, r"\text{NaN}", "0/0", r"\frac{0}{0}", "1/0", r"\emptyset", r"\mathbb{R}"),
-    *("yes", "no", "Yes", "No", "true", "false", "True", "False", "Yes No", "True False", "yes or no", "Yes/No"),
-    *("A", "B", "C", "D", "E", "x", "i", "", " ", "...", "-", "?", "!!!", "()", "[]", "{}", "[[]]", '""', r"\{\}"),
-    *("unknown", "none", "None", "N/A", "null", "noanswer", "impossible", "infeasible", "I don't know", "undefined"),
-    *("0 1 2 3 4 5 6 7 8 9", "0,1,2,3,4,5,6,7,8,9", "1,2,3", "1 2 3", "[0]", "(0,0)", "1 or 0", "a, b", "x=1 or x=2"),
+    *(
+        "complex(nan)",
+        "oo",
+        "zoo",
+        "9" * 400,
+        r"\text{NaN}",
+        "0/0",
+        r"\frac{0}{0}",
+        "1/0",
+        r"\emptyset",
+        r"\mathbb{R}",
+    ),
+    *(
+        "yes",
+        "no",
+        "Yes",
+        "No",
+        "true",
+        "false",
+        "True",
+        "False",
+        "Yes No",
+        "True False",
+        "yes or no",
+        "Yes/No",
+    ),
+    *(
+        "A",
+        "B",
+        "C",
+        "D",
+        "E",
+        "x",
+        "i",
+        "",
+        " ",
+        "...",
+        "-",
+        "?",
+        "!!!",
+        "()",
+        "[]",
+        "{}",
+        "[[]]",
+        '""',
+        r"\{\}",
+    ),
+    *(
+        "unknown",
+        "none",
+        "None",
+        "N/A",
+        "null",
+        "noanswer",
+        "impossible",
+        "infeasible",
+        "I don't know",
+        "undefined",
+    ),
+    *(
+        "0 1 2 3 4 5 6 7 8 9",
+        "0,1,2,3,4,5,6,7,8,9",
+        "1,2,3",
+        "1 2 3",
+        "[0]",
+        "(0,0)",
+        "1 or 0",
+        "a, b",
+        "x=1 or x=2",
+    ),
     *(
         "12:00",
         "00:00:00",
@@ -89,7 +154,9 @@ CONSTANTS = (
 PATIENCE = 2.0  # seconds that an answer may take; one that takes longer is not paid
 LEAST = 0.1  # what an answer may earn, but where another floor is declared
 UNEVEN = {"number-theory": 0.2}  # remainders and last digits are small numbers
-LONGEST = 60  # characters of an answer that is read off a prompt: prose is slow to read as a formula
+LONGEST = (
+    60  # characters of an answer that is read off a prompt: prose is slow to read as a formula
+)
 # Lines of numbers, or of the marks of a board: a matrix that the answer may be.
 _BLOCK = re.compile(r"(?m)(?:^[ \t]*[\d_.#*XO-]+(?:[ \t]+[\d_.#*XO-]+)*[ \t]*(?:\n|\Z))+")
 RARE = 1e-6  # how seldom an answer that earns its floor on the whole is counted as a fault
@@ -143,13 +210,22 @@ def reasoning() -> Iterator[Source]:
 
     grader, known = ReasoningGrader(PATIENCE), floors()
     for name in offered():
-        yield Source(name, ReasoningTasks([name], "test"), ReasoningTasks([name]), grader, known.get(name, LEAST))
+        yield Source(
+            name,
+            ReasoningTasks([name], "test"),
+            ReasoningTasks([name]),
+            grader,
+            known.get(name, LEAST),
+        )
 
 
 def floors() -> dict[str, float]:
     """Return what the page on the grader says that an answer earns, by data set of reasoning-gym."""
     page = (Path(turngym.__file__).parent / "docs" / "grader.md").read_text("utf-8")
-    return {name: int(percent) / 100 for name, percent in re.findall(r"^\| `(\w+)` \| (\d+)% \|", page, re.MULTILINE)}
+    return {
+        name: int(percent) / 100
+        for name, percent in re.findall(r"^\| `(\w+)` \| (\d+)% \|", page, re.MULTILINE)
+    }
 
 
 def generated() -> Iterator[Source]:
@@ -168,7 +244,9 @@ def files(folder: Path) -> Iterator[Source]:
     from turngym.envs.rows import load_jsonl
 
     grader = MathGrader(PATIENCE)
-    for path in sorted(path for path in folder.glob("*") if path.name.endswith((".jsonl", ".jsonl.gz"))):
+    for path in sorted(
+        path for path in folder.glob("*") if path.name.endswith((".jsonl", ".jsonl.gz"))
+    ):
         tasks = load_jsonl(path)
         yield Source(path.name, tasks, tasks, grader, LEAST)
 
@@ -184,7 +262,11 @@ def questions(folder: Path) -> Iterator[Source]:
         world = InventedWorld(0, size)
         for hops in HOPS:
             yield Source(
-                f"{size} world, {hops} hops", world.tasks("test", hops), world.tasks("train", hops), QAGrader(), LEAST
+                f"{size} world, {hops} hops",
+                world.tasks("test", hops),
+                world.tasks("train", hops),
+                QAGrader(),
+                LEAST,
             )
     for path in sorted(folder.glob("*.jsonl")):
         tasks = load(path, SourceOptions(bad_rows=1000))  # some golds are punctuation alone
@@ -193,7 +275,11 @@ def questions(folder: Path) -> Iterator[Source]:
 
 def row(what: str, sources: Iterable[Source], seed: int, count: int, form: str) -> Row:
     """Play all answers at all sources; a case is an answer at a source, a fault one that earns more than the floor."""
-    tally, names, most = Tally(f"{what}: answers that need no question earn no more than the floor"), 0, (0.0, "")
+    tally, names, most = (
+        Tally(f"{what}: answers that need no question earn no more than the floor"),
+        0,
+        (0.0, ""),
+    )
     for source in sources:
         names += 1
         last = len(source.tasks)
@@ -216,11 +302,17 @@ def frequent(tasks: Tasks, count: int, most: int = 4) -> list[str]:
 def answers(task: Task, others: Sequence[str], before: str) -> Mapping[str, str]:
     """Return all answers to try at a task, by what they are: those of the table, off the prompt, golds of others."""
     table = {repr(constant): constant for constant in (*CONSTANTS, *others)}
-    shown = {what: one for what, one in on_the_prompt(task.prompt) if len(one) <= LONGEST or what == "block"}
+    shown = {
+        what: one
+        for what, one in on_the_prompt(task.prompt)
+        if len(one) <= LONGEST or what == "block"
+    }
     return table | shown | {"the gold before": before}
 
 
-def earned(tasks: Tasks, grader: Grader, indices: Sequence[int], others: Sequence[str], form: str) -> dict[str, float]:
+def earned(
+    tasks: Tasks, grader: Grader, indices: Sequence[int], others: Sequence[str], form: str
+) -> dict[str, float]:
     """Return what each answer earns on the tasks in the mean; `form` puts it into a completion in place of `@`."""
     sums, before = dict[str, float](), ""
     for i in indices:

@@ -41,10 +41,21 @@ class Contracts:
         for clause in CLAUSES:
             judged = planted if clause.name == "canary" else cases
             results = [(case.env_id, run(clause, case)) for case in judged]
-            kept = [env_id for env_id, result in results if result.ok and not result.note.startswith("not checked")]
-            others = [f"{env_id}: {result.problem or result.note}" for env_id, result in results if env_id not in kept]
+            kept = [
+                env_id
+                for env_id, result in results
+                if result.ok and not result.note.startswith("not checked")
+            ]
+            others = [
+                f"{env_id}: {result.problem or result.note}"
+                for env_id, result in results
+                if env_id not in kept
+            ]
             yield Row(
-                f"environments keep the clause {clause.name}: {clause.about}", len(kept), len(judged), first(others)
+                f"environments keep the clause {clause.name}: {clause.about}",
+                len(kept),
+                len(judged),
+                first(others),
             )
         for case in planted:
             env = make(case.env_id)
@@ -67,9 +78,15 @@ def kept(case: Subject, what: str) -> Row:
 
     results = [run(clause, case) for clause in CLAUSES]
     broken = [f"{result.name}: {result.problem}" for result in results if not result.ok]
-    unchecked = [f"{result.name}: {result.note}" for result in results if result.note.startswith("not checked")]
+    unchecked = [
+        f"{result.name}: {result.note}"
+        for result in results
+        if result.note.startswith("not checked")
+    ]
     note = "; ".join(filter(None, [first(broken), *unchecked]))
-    return Row(f"clauses of the contract that {what} keeps", len(results) - len(broken), len(results), note)
+    return Row(
+        f"clauses of the contract that {what} keeps", len(results) - len(broken), len(results), note
+    )
 
 
 def hunted(case: Subject, episodes: int) -> Row:
@@ -80,7 +97,9 @@ def hunted(case: Subject, episodes: int) -> Row:
     for i in range(episodes):
         try:
             clean += hunt(replace(case, seed=case.seed + i))
-        except Exception as problem:  # whatever comes out of an environment is no proof that it keeps its gold
+        except (
+            Exception
+        ) as problem:  # whatever comes out of an environment is no proof that it keeps its gold
             seen.append(f"{type(problem).__name__}: {problem}")
     what = f"episodes of {case.env_id} show the canary in place of the gold nowhere"
     return Row(what, clean, episodes, first(seen, 2))

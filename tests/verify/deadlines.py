@@ -29,7 +29,11 @@ FAULTS = 0.2  # share of the gradings that fail
 LATE = 2.0  # seconds after its deadline by which a wait must have ended
 TASKS = 3
 GROUP = 2
-HANGS = tuple((place, where) for place in ("reset", "fork", "step", "draw") for where in ("main thread", "a thread"))
+HANGS = tuple(
+    (place, where)
+    for place in ("reset", "fork", "step", "draw")
+    for where in ("main thread", "a thread")
+)
 
 
 @dataclass(frozen=True)
@@ -110,18 +114,27 @@ class _Trials:
                 with _never() as wait:
                     began = time.monotonic()
                     trees = _in(where, partial(self._hang, place, wait, limit))
-                    over = time.monotonic() - began - 2 * limit  # the second path of a tree may wait for the first
+                    over = (
+                        time.monotonic() - began - 2 * limit
+                    )  # the second path of a tree may wait for the first
                 slowest = max(slowest, over)
                 if over > LATE or not self._typed(trees) or not self._same_others(trees):
                     bad.append(f"{place} in {where}, {limit} s")
         note = first(bad) or f"at most {slowest:.2f} s after the last deadline"
-        return Row("what never answers fails its own paths within deadline + 2 s", count - len(bad), count, note)
+        return Row(
+            "what never answers fails its own paths within deadline + 2 s",
+            count - len(bad),
+            count,
+            note,
+        )
 
     def _hang(self, place: str, wait: Callable[[], object], limit: float) -> list[Tree]:
         deadlines = Limits(limit, 9 * limit, retries=0)
         if place != "draw":
             return self.grow(Troubled(place, wait), deadlines)[0]
-        return self.grow(Troubled(), deadlines, replace(self.actor, engine=StuckEngine(self.engine)))[0]
+        return self.grow(
+            Troubled(), deadlines, replace(self.actor, engine=StuckEngine(self.engine))
+        )[0]
 
     def _typed(self, trees: list[Tree]) -> bool:
         return all(
@@ -135,31 +148,57 @@ class _Trials:
     def stalls(self) -> Row:
         """Count the paths in a stall that its incident names."""
         with _never() as wait:
-            _, incidents, _ = self.grow(Troubled("step", wait), Limits(4.0, stall_after=1.0, retries=0))
-        told = next((incident.what for incident in incidents if incident.kind == "stall"), "no stall was reported")
+            _, incidents, _ = self.grow(
+                Troubled("step", wait), Limits(4.0, stall_after=1.0, retries=0)
+            )
+        told = next(
+            (incident.what for incident in incidents if incident.kind == "stall"),
+            "no stall was reported",
+        )
         named = [branch for branch in range(GROUP) if f"{self.seed}/0/{TASK}/{branch} (" in told]
         return Row("a stall names the paths it waits for, and what for", len(named), GROUP, told)
 
     def straggler(self) -> Row:
         """Count the trees that do not change where one environment is slow, and one is too slow for the step."""
         slow, _, _ = self.grow(Troubled("step", lambda: time.sleep(0.5)))
-        late, _, seconds = self.grow(Troubled("step", lambda: time.sleep(60)), Limits(step_deadline=1.5, retries=0))
+        late, _, seconds = self.grow(
+            Troubled("step", lambda: time.sleep(60)), Limits(step_deadline=1.5, retries=0)
+        )
         held = sum(a == b for a, b in zip(_bits(slow), _bits(self.calm), strict=True))
-        held += sum(a == b for a, b in zip(_bits(late, but=TASK), _bits(self.calm, but=TASK), strict=True))
+        held += sum(
+            a == b for a, b in zip(_bits(late, but=TASK), _bits(self.calm, but=TASK), strict=True)
+        )
         held += seconds <= 1.5 + LATE
         note = f"a step of 1.5 s at most took {seconds:.2f} s with an environment that needs 60 s"
-        return Row("a straggler changes no other path, and no step overruns its deadline", held, 2 * TASKS, note)
+        return Row(
+            "a straggler changes no other path, and no step overruns its deadline",
+            held,
+            2 * TASKS,
+            note,
+        )
 
     def retries(self) -> Row:
         """Count the failures that are tried again with the same key and leave the trees as they are."""
         errors = (OSError("lost"), RuntimeError("lost"))
-        cases = [(place, times, error) for place in ("reset", "fork", "step") for times in (1, 2) for error in errors]
+        cases = [
+            (place, times, error)
+            for place in ("reset", "fork", "step")
+            for times in (1, 2)
+            for error in errors
+        ]
         bad = []
         for place, times, error in cases:
             trees, incidents, _ = self.grow(Troubled(place, Flaky(times, error)), Limits(retries=2))
-            if _bits(trees) != _bits(self.calm) or [one.kind for one in incidents] != ["retry"] * times:
+            if (
+                _bits(trees) != _bits(self.calm)
+                or [one.kind for one in incidents] != ["retry"] * times
+            ):
                 bad.append(f"{times} x {type(error).__name__} in {place}")
-        return Row("a failure is retried with its key and leaves no trace in a tree", len(cases) - len(bad), len(cases))
+        return Row(
+            "a failure is retried with its key and leaves no trace in a tree",
+            len(cases) - len(bad),
+            len(cases),
+        )
 
     def faults(self) -> Row:
         """Count the rollouts with a real tool, few or many in flight, with faults and without, that are the same."""
@@ -174,14 +213,24 @@ class _Trials:
                 faulty = _Faulty(share, self.seed)
                 env.grader, plain = faulty.around(env.grader), env.grader
                 trees, seen, _ = self.grow(
-                    env, Limits(retries=9), actor, group=4, in_flight=in_flight, sampling=Sampling(max_tokens=48)
+                    env,
+                    Limits(retries=9),
+                    actor,
+                    group=4,
+                    in_flight=in_flight,
+                    sampling=Sampling(max_tokens=48),
                 )
                 env.grader = plain
                 rolls.append(_bits(trees))
                 failures += len(seen)
         held = sum(roll == rolls[0] for roll in rolls)
         note = f"{failures} failures of the grader were retried"
-        return Row("MathPython: 1 or 64 in flight, faults or none: the same journal", held, len(rolls), note)
+        return Row(
+            "MathPython: 1 or 64 in flight, faults or none: the same journal",
+            held,
+            len(rolls),
+            note,
+        )
 
 
 class _Faulty:
@@ -190,7 +239,11 @@ class _Faulty:
     def __init__(self, share: float, seed: int) -> None:
         import random
 
-        self.share, self.random, self.lock = share, random.Random(f"faults {seed}"), threading.Lock()
+        self.share, self.random, self.lock = (
+            share,
+            random.Random(f"faults {seed}"),
+            threading.Lock(),
+        )
 
     def around(self, grader: Any) -> Any:
         """Return a grader that sometimes cannot run."""
@@ -214,7 +267,11 @@ def _tools(rounds: int) -> Row:
             with _never() as wait:
                 reply, seconds = _in(where, partial(_stuck_call, wait, limit))
             count, slowest = count + 1, max(slowest, seconds - limit)
-            held += seconds <= limit + LATE and reply["outcome"] == "tool_error" and "did not answer" in reply["error"]
+            held += (
+                seconds <= limit + LATE
+                and reply["outcome"] == "tool_error"
+                and "did not answer" in reply["error"]
+            )
     return Row(
         "a tool that never answers is a tool_error within deadline + 2 s",
         held,

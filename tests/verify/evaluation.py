@@ -49,15 +49,21 @@ class Evaluation:
 # --- numbers
 
 
-def episode(task: int, won: bool, answer: str | None = None, lost: bool = False, **rest: Any) -> Episode:
+def episode(
+    task: int, won: bool, answer: str | None = None, lost: bool = False, **rest: Any
+) -> Episode:
     """Return an episode that ended."""
     how = Outcome.INFRA_ERROR if lost else Outcome.DONE
     score = math.nan if lost else float(won)
-    return Episode(task, how, "infra_error" if lost else "answered", score, 1, False, answer=answer, **rest)
+    return Episode(
+        task, how, "infra_error" if lost else "answered", score, 1, False, answer=answer, **rest
+    )
 
 
 def _numbers(count: int, rng: np.random.Generator) -> Row:
-    found = Tally(f"avg@k, pass@k, pass^k, maj@k, intervals and means are those of references, to {CLOSE:g}")
+    found = Tally(
+        f"avg@k, pass@k, pass^k, maj@k, intervals and means are those of references, to {CLOSE:g}"
+    )
     for number in range(count):
         tasks, samples = int(rng.integers(1, 30)), int(rng.integers(1, 17))
         chance, lose = rng.beta(0.5, 0.5, tasks), rng.choice([0.0, 0.05])
@@ -66,7 +72,11 @@ def _numbers(count: int, rng: np.random.Generator) -> Row:
             for _ in range(samples):
                 won, lost = bool(rng.random() < chance[task]), bool(rng.random() < lose)
                 answer = "right" if won else str(rng.choice(["a", "b", ""])) or None
-                counts = {"tokens": int(rng.integers(1, 99)), "calls": int(rng.integers(4)), "category": f"c{task % 3}"}
+                counts = {
+                    "tokens": int(rng.integers(1, 99)),
+                    "calls": int(rng.integers(4)),
+                    "category": f"c{task % 3}",
+                }
                 episodes.append(episode(task, won, answer, lost, drawn=1, **counts))
         if any(one.rewarded for one in episodes):
             found.add(str(number), _differs(summarize(episodes), episodes))
@@ -79,7 +89,10 @@ def _differs(report: Report, episodes: Sequence[Episode]) -> str:
     tasks = {one.task: [o for o in scored if o.task == one.task] for one in scored}
     k = min(len(own) for own in tasks.values())
     expected: dict[str, tuple[Any, Any]] = {
-        "success": (report.success, _interval([[one.won for one in own] for own in tasks.values()])),
+        "success": (
+            report.success,
+            _interval([[one.won for one in own] for own in tasks.values()]),
+        ),
         "tokens": (report.tokens, math.fsum(one.tokens for one in scored) / len(scored)),
         "calls": (report.calls, math.fsum(one.calls for one in scored) / len(scored)),
     }
@@ -96,7 +109,10 @@ def _differs(report: Report, episodes: Sequence[Episode]) -> str:
         own = [[o.won for o in found] for found in tasks.values() if found[0].category == name]
         expected[f"category {name}"] = (part.success, _interval(own) if own else None)
     for name, (ours, theirs) in expected.items():
-        both = [np.array([one.value, one.low, one.high]) if hasattr(one, "low") else one for one in (ours, theirs)]
+        both = [
+            np.array([one.value, one.low, one.high]) if hasattr(one, "low") else one
+            for one in (ours, theirs)
+        ]
         if not (ours is theirs is None or np.allclose(both[0], both[1], rtol=0, atol=CLOSE)):
             return f"{name} is {ours}, not {theirs}"
     return ""
@@ -116,7 +132,9 @@ def _interval(won: Sequence[Sequence[bool]]) -> _Bounds:
     meat = math.fsum(math.fsum(w * (one - mean) for one in own) ** 2 for w, own in zip(weight, won))
     n = float(groups)
     if groups > 1 and meat > 1e-18:
-        n = max(min(mean * (1 - mean) / (meat * groups / (groups - 1)), float(sum(map(len, won)))), 1.0)
+        n = max(
+            min(mean * (1 - mean) / (meat * groups / (groups - 1)), float(sum(map(len, won)))), 1.0
+        )
     elif groups == 1:
         n = 1.0
     low, high = sorted(np.roots([1 + Z2 / n, -2 * mean - Z2 / n, mean * mean]).real.tolist())
@@ -148,7 +166,10 @@ def _concurrent(folder: Path, episodes: int) -> Iterator[Row]:
 
     env: Any = make(MATH, split="test")
     asked = [(task, 0) for task in evaluate.pick_tasks(range(len(env.tasks)), episodes, 0)]
-    one, many = (from_trees(play_all(env, lambda task, seed: GoldPlayer(), asked, threads=n)) for n in (1, 64))
+    one, many = (
+        from_trees(play_all(env, lambda task, seed: GoldPlayer(), asked, threads=n))
+        for n in (1, 64)
+    )
     same = sum(a == b for a, b in zip(one, many))
     yield Row("an expert's episodes are the same, one at a time and 64 at a time", same, episodes)
     known = {task.prompt: ("", task.gold) for task in (env.tasks[index] for index, _ in asked)}
@@ -156,11 +177,17 @@ def _concurrent(folder: Path, episodes: int) -> Iterator[Row]:
         for count in (1, 64):
             endpoint = EndpointOptions(model="m", base_url=url, concurrency=count, timeout=60.0)
             out = folder / f"concurrency-{count}"
-            evaluate.run(evaluate.prepare(MATH, {"split": "test"}, endpoint=endpoint, episodes=episodes, out=out))
+            evaluate.run(
+                evaluate.prepare(
+                    MATH, {"split": "test"}, endpoint=endpoint, episodes=episodes, out=out
+                )
+            )
     equal = [(folder / "concurrency-1" / name).read_bytes() == (folder / "concurrency-64" / name).read_bytes()
              for name in RESULTS]  # fmt: skip
     yield Row(
-        f"files of {episodes} episodes of a model behind a URL, byte-equal at concurrency 1 and 64", sum(equal), 2
+        f"files of {episodes} episodes of a model behind a URL, byte-equal at concurrency 1 and 64",
+        sum(equal),
+        2,
     )
 
 
@@ -180,7 +207,9 @@ def killed(folder: Path, command: str, kills: int, rng: random.Random, what: str
 
     folder.mkdir(parents=True, exist_ok=True)
     warm = Warm(folder)
-    same = Tally(f"kill -9 at a random instant, then resumed: result and journal of `{what}` byte-equal")
+    same = Tally(
+        f"kill -9 at a random instant, then resumed: result and journal of `{what}` byte-equal"
+    )
     try:
         whole = warm.run(Job((*command.split(), "--out", "whole")))
         struck = number = 0
@@ -188,7 +217,10 @@ def killed(folder: Path, command: str, kills: int, rng: random.Random, what: str
             out, hits = str(number), 0
             number += 1
             while hits < min(MOST, kills - struck):
-                job = Job((*command.split(), "--out", out, "--resume"), kill_after=rng.uniform(0, whole.seconds))
+                job = Job(
+                    (*command.split(), "--out", out, "--resume"),
+                    kill_after=rng.uniform(0, whole.seconds),
+                )
                 if warm.run(job).status != -9:
                     break
                 hits += 1

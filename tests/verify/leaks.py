@@ -25,7 +25,9 @@ from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.verify.rows import Row, Tally
 from turngym.tools import Status, ToolFailure, ToolResult
 
-Leak = tuple[str, Callable[..., Any]]  # a method, and what takes its place: it is called with the original first
+Leak = tuple[
+    str, Callable[..., Any]
+]  # a method, and what takes its place: it is called with the original first
 ID = "turngym-verify/Leak-v0"
 
 
@@ -39,7 +41,11 @@ class Note:
     def schema(self) -> dict[str, Any]:
         """One argument."""
         fields = {"text": {"type": "string"}}
-        about = {"name": self.name, "description": "d", "parameters": {"properties": fields, "required": ["text"]}}
+        about = {
+            "name": self.name,
+            "description": "d",
+            "parameters": {"properties": fields, "required": ["text"]},
+        }
         return {"type": "function", "function": about}
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
@@ -95,7 +101,9 @@ def _told(before: Any, gold: str) -> Any:
 
 
 def _adds(method: str, spell: Callable[[str], str] = str) -> Leak:
-    return method, lambda before, env, *args, **more: _told(before(env, *args, **more), spell(env.wanted))
+    return method, lambda before, env, *args, **more: _told(
+        before(env, *args, **more), spell(env.wanted)
+    )
 
 
 def _does(method: str, work: Callable[[str], object]) -> Leak:
@@ -179,13 +187,20 @@ LEAKS: Mapping[str, Leak] = {
     "the messages": ("messages", _system),
     "a tool's schema": _tool(schema=_schema),
     "the task's id": _set("task_id", str),
-    "an observation": ("on_step", lambda before, env, text: replace(before(env, text), text=env.wanted)),
+    "an observation": (
+        "on_step",
+        lambda before, env, text: replace(before(env, text), text=env.wanted),
+    ),
     "info of a step": _adds("on_step"),
     "info behind the base class": _adds("step"),
     "info of the last step": ("on_step", _only_last),
     "what a fork says": ("on_step", _only_fork),
-    "a tool's result": _tool(call=lambda gold: lambda note, arguments: ToolResult(Status.OK, f"{gold}?")),
-    "a tool's error": _tool(call=lambda gold: lambda note, arguments: ToolResult(Status.ERROR, f"no {gold}")),
+    "a tool's result": _tool(
+        call=lambda gold: lambda note, arguments: ToolResult(Status.OK, f"{gold}?")
+    ),
+    "a tool's error": _tool(
+        call=lambda gold: lambda note, arguments: ToolResult(Status.ERROR, f"no {gold}")
+    ),
     "a tool's failure": _tool(call=_fail),
     "the environment's failure": _fails(EnvFailure),
     "an exception": _fails(KeyError),
@@ -202,14 +217,18 @@ LEAKS: Mapping[str, Leak] = {
     "info, with commas": _adds("on_step", lambda gold: f"{int(gold or 0):,}"),
     "info, in hexadecimal": _adds("on_step", lambda gold: gold.encode().hex()),
     "info, as a hexadecimal number": _adds("on_step", lambda gold: hex(int(gold or 0))),
-    "info, in base64": _adds("reset", lambda gold: base64.b64encode(f"gold: {gold}!".encode()).decode()),
+    "info, in base64": _adds(
+        "reset", lambda gold: base64.b64encode(f"gold: {gold}!".encode()).decode()
+    ),
     "info, hashed": _adds("reset", lambda gold: hashlib.sha256(gold.encode()).hexdigest()),
 }
 
 
 def leak_row() -> Row:
     """Count the places of a leak that the clause on canaries finds."""
-    said = Tally("planted leaks of the gold, each in another place, are found by the clause on canaries")
+    said = Tally(
+        "planted leaks of the gold, each in another place, are found by the clause on canaries"
+    )
     said.add("no leak", found(Quiz))
     for place, (method, leak) in LEAKS.items():
         said.add(place, not found(leaking(method, leak)))

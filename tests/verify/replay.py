@@ -66,8 +66,13 @@ class Replay:
         tasks = rng.choice(10**5, self.episodes, replace=False).tolist()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trees.jsonl"
-            write_trees(path, [play(env, Script(script(rng)), task) for task in tasks], origin_of(env))
-            results, trees = list(replay_journal(path, options={"timeout": 60.0})), list(read_trees(path))
+            write_trees(
+                path, [play(env, Script(script(rng)), task) for task in tasks], origin_of(env)
+            )
+            results, trees = (
+                list(replay_journal(path, options={"timeout": 60.0})),
+                list(read_trees(path)),
+            )
         wrong = [str(result.divergence) for result in results if result.divergence]
         yield Row(
             "episodes come out of their journal again",
@@ -77,7 +82,9 @@ class Replay:
         )
         made = [(change(tree, rng), tree) for tree in trees[: self.changes]]
         missed = [what for what, tree in made if replay(env, tree) is None]
-        yield Row("changes of one value are found", len(made) - len(missed), len(made), first(missed))
+        yield Row(
+            "changes of one value are found", len(made) - len(missed), len(made), first(missed)
+        )
 
 
 def script(rng: np.random.Generator) -> list[str]:

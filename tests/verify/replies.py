@@ -16,9 +16,48 @@ from turngym.tests.verify.rows import Row, Tally
 
 VOID = (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
 PIECES = (
-    *("\\boxed{", "}", "<answer>", "</answer>", "<tool_call>", "</tool_call>", "<python>", "</python>", "<search>"),
-    *("</search>", "<think>", "</think>", "```python\n", "```", "{", "}", "[", "]", "(", ")", '"name"', '"arguments"'),
-    *('"python"', '"search"', ":", ",", "'", '"', "=", "\n", "\0", "\ud83d", "\udc00", "\u200b", "\\u0000", "\\ud800"),
+    *(
+        "\\boxed{",
+        "}",
+        "<answer>",
+        "</answer>",
+        "<tool_call>",
+        "</tool_call>",
+        "<python>",
+        "</python>",
+        "<search>",
+    ),
+    *(
+        "</search>",
+        "<think>",
+        "</think>",
+        "```python\n",
+        "```",
+        "{",
+        "}",
+        "[",
+        "]",
+        "(",
+        ")",
+        '"name"',
+        '"arguments"',
+    ),
+    *(
+        '"python"',
+        '"search"',
+        ":",
+        ",",
+        "'",
+        '"',
+        "=",
+        "\n",
+        "\0",
+        "\ud83d",
+        "\udc00",
+        "\u200b",
+        "\\u0000",
+        "\\ud800",
+    ),
     *(
         "NaN",
         "1e999",
@@ -56,7 +95,18 @@ PIECES = (
     ),
 )
 VALUES = (
-    *("''", "'a'", "'\\ud800'", "'\\x00'", "'" + "a" * 5000 + "'", "-1", "0", "10**9", "1000000000", "-1000000000"),
+    *(
+        "''",
+        "'a'",
+        "'\\ud800'",
+        "'\\x00'",
+        "'" + "a" * 5000 + "'",
+        "-1",
+        "0",
+        "10**9",
+        "1000000000",
+        "-1000000000",
+    ),
     *(
         "'9**9**9**9'",
         "'1/0'",
@@ -75,12 +125,38 @@ VALUES = (
         "()",
         "...",
     ),
-    *("[" * 40 + "]" * 40, "9" * 4000, "0x" + "f" * 5000, "'1e999999999'", "'../../..'", "'%s%n'", "b'a'", "f(x=1)"),
+    *(
+        "[" * 40 + "]" * 40,
+        "9" * 4000,
+        "0x" + "f" * 5000,
+        "'1e999999999'",
+        "'../../..'",
+        "'%s%n'",
+        "b'a'",
+        "f(x=1)",
+    ),
 )
 LONG = (
-    *("a" * 70_000, "é" * 40_000, "\n" * 70_000, "<think>" * 9000, "</think>" * 9000, "\\boxed{" * 9000, "[" * 5000),
-    *("\\boxed{" + "9" * 6000 + "}", "\\boxed{10^{10^{10}}}", "\\boxed{9**9**9**9}", "\\boxed{" + "9" * 4400 + "/7}"),
-    *("\\boxed{1e" + "9" * 400 + "}", "\\boxed{" + "1," * 2400 + "}", "<answer>" + "x" * 6000 + "</answer>"),
+    *(
+        "a" * 70_000,
+        "é" * 40_000,
+        "\n" * 70_000,
+        "<think>" * 9000,
+        "</think>" * 9000,
+        "\\boxed{" * 9000,
+        "[" * 5000,
+    ),
+    *(
+        "\\boxed{" + "9" * 6000 + "}",
+        "\\boxed{10^{10^{10}}}",
+        "\\boxed{9**9**9**9}",
+        "\\boxed{" + "9" * 4400 + "/7}",
+    ),
+    *(
+        "\\boxed{1e" + "9" * 400 + "}",
+        "\\boxed{" + "1," * 2400 + "}",
+        "<answer>" + "x" * 6000 + "</answer>",
+    ),
     *(
         "[f(a=" + "(" * 5000 + ")]",
         "[f(" + "a=" * 3000 + ")]",
@@ -88,7 +164,11 @@ LONG = (
         '{"a":' * 3000,
         "[f()" + ", f()" * 3000,
     ),
-    *("<python>" + "x = 1\n" * 90_000 + "</python>", "<search>" + "q" * 5000 + "</search>", "f" + ".a" * 3000 + "()"),
+    *(
+        "<python>" + "x = 1\n" * 90_000 + "</python>",
+        "<search>" + "q" * 5000 + "</search>",
+        "f" + ".a" * 3000 + "()",
+    ),
 )
 
 
@@ -124,7 +204,11 @@ class Replies:
 
     def _pythonic(self) -> str:
         name = self.rng.choice(list(self.calls))
-        given = [f"{key}={self.rng.choice(VALUES)}" for key in self.calls[name] if self.rng.random() < 0.9]
+        given = [
+            f"{key}={self.rng.choice(VALUES)}"
+            for key in self.calls[name]
+            if self.rng.random() < 0.9
+        ]
         return f"{name}({', '.join(given)})"
 
     def _json(self) -> str:
@@ -188,7 +272,11 @@ def play(place: Place, count: int, seed: int, copies: float = 0.02) -> Row:
 def _gold(env: TextEnv) -> list[str]:
     try:
         return env.gold()[:5]
-    except (TypeError, RuntimeError, NotImplementedError):  # it has no expert, or the expert knows no way from here
+    except (
+        TypeError,
+        RuntimeError,
+        NotImplementedError,
+    ):  # it has no expert, or the expert knows no way from here
         return []
 
 
@@ -215,7 +303,10 @@ def places() -> Iterator[Place]:
 
     def place(name: str, **options: Any) -> Place:
         spelt = " ".join(str(value) for value in options.values())
-        return Place(f"{name} {spelt}".strip(), lambda: registry.make(f"turngym/{name}-v0", **options).unwrapped)  # type: ignore[arg-type, return-value]
+        return Place(
+            f"{name} {spelt}".strip(),
+            lambda: registry.make(f"turngym/{name}-v0", **options).unwrapped,
+        )  # type: ignore[arg-type, return-value]
 
     yield place("Math")
     yield place("Math", answers="lenient")
@@ -237,7 +328,10 @@ def reasoning() -> Iterator[Place]:
     names = offered()
     for first in range(0, len(names), 9):
         some = ",".join(names[first : first + 9])
-        yield Place(f"reasoning-gym {some[:40]}…", lambda some=some: make_math(tasks=f"reasoning-gym:{some}"))  # type: ignore[misc]
+        yield Place(
+            f"reasoning-gym {some[:40]}…",
+            lambda some=some: make_math(tasks=f"reasoning-gym:{some}"),
+        )  # type: ignore[misc]
 
 
 def suites(*only: str) -> Iterator[Place]:
@@ -271,7 +365,9 @@ def suites(*only: str) -> Iterator[Place]:
                 for action in task.evaluation_criteria.actions or []:
                     calls[action.name] = tuple(action.arguments)
             calls |= {"done": ()}
-            yield Place(f"tau2 {domain}", lambda tasks=tasks, user=user: tau2.Tau2(tasks, user), calls)  # type: ignore[misc]
+            yield Place(
+                f"tau2 {domain}", lambda tasks=tasks, user=user: tau2.Tau2(tasks, user), calls
+            )  # type: ignore[misc]
     if "scienceworld" in packages:
         from turngym.envs.suites import make_scienceworld
 

@@ -75,4 +75,9 @@ class Tally:
 
     def row(self, note: str = "") -> Row:
         """Return the row."""
-        return Row(self.what, self.of - self.short, self.of, "; ".join(filter(None, (note, first(self.faults)))))
+        return Row(
+            self.what,
+            self.of - self.short,
+            self.of,
+            "; ".join(filter(None, (note, first(self.faults)))),
+        )

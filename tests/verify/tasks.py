@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from turngym.envs.math import MathGrader
     from turngym.envs.tasks import ListTasks, Task
 
-APART: Mapping[str, str] = {  # rows whose gold has no second form that could be told from a wrong answer, and why
+APART: Mapping[
+    str, str
+] = {  # rows whose gold has no second form that could be told from a wrong answer, and why
     "olympiadbench-1965": "the gold is a formula and conditions on it in words",
     "olympiadbench-2045": "the gold is an interval with a stray letter in front",
 }
@@ -50,9 +52,13 @@ class Tasks:
         from turngym.envs.math import MathGrader
         from turngym.envs.rows import SourceOptions, load_jsonl
 
-        files = sorted(path for path in self.data.glob("*") if path.name.endswith((".jsonl", ".jsonl.gz")))
+        files = sorted(
+            path for path in self.data.glob("*") if path.name.endswith((".jsonl", ".jsonl.gz"))
+        )
         if not files:
-            raise FileNotFoundError(f"{self.data} has no .jsonl or .jsonl.gz file; name the folder with --data")
+            raise FileNotFoundError(
+                f"{self.data} has no .jsonl or .jsonl.gz file; name the folder with --data"
+            )
         count = Count(MathGrader(PATIENCE, shortcuts=False))
         for path in files:
             tasks = load_jsonl(path, SourceOptions(check_gold=count.grader.check_gold))
@@ -68,7 +74,9 @@ class Tasks:
         """Return the rows to take: of each form as many as there may be, in an order that `seed` draws."""
         if self.most is None:
             return range(len(tasks))
-        order = sorted(range(len(tasks)), key=lambda i: hashlib.blake2b(f"{self.seed} {i}".encode()).digest())
+        order = sorted(
+            range(len(tasks)), key=lambda i: hashlib.blake2b(f"{self.seed} {i}".encode()).digest()
+        )
         taken, times = [], Counter[str]()
         for i in order:
             made = forms(tasks[i].gold)
@@ -109,11 +117,18 @@ class Count:
 
     def all(self) -> Iterator[Row]:
         """Yield how many forms occur, and how many listed rows are rightly so."""
-        note = ", ".join(f"{name} {self.paid[name]}/{self.made[name]}" for name in sorted(self.made))
+        note = ", ".join(
+            f"{name} {self.paid[name]}/{self.made[name]}" for name in sorted(self.made)
+        )
         yield Row("forms that occur (paid/made)", len(self.made), len(FORMS), note)
         if self.apart:
             why = "; ".join(f"{name}: {APART[name]}" for name in self.apart)
-            yield Row("rows listed apart that have no second form", sum(self.apart.values()), len(self.apart), why)
+            yield Row(
+                "rows listed apart that have no second form",
+                sum(self.apart.values()),
+                len(self.apart),
+                why,
+            )
 
     def _accepts(self, task: Task) -> bool:
         made = forms(task.gold)

@@ -32,7 +32,10 @@ def test_rows_are_printed_with_denominators_notes_and_a_verdict(capsys):
     assert Verify(Area(100, "the slowest took 3 s")).run() == 0
     out = capsys.readouterr().out
     assert "holds  3/3  doors are closed" in out
-    assert "holds  100/100  [windows] are closed (needs 99.5 %)" in out and "the slowest took 3 s" in out
+    assert (
+        "holds  100/100  [windows] are closed (needs 99.5 %)" in out
+        and "the slowest took 3 s" in out
+    )
     assert "verify area: 2/2 rows hold, seed 7, " in out
 
 

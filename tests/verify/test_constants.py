@@ -19,7 +19,9 @@ class Pays:
 
 
 TASKS = ListTasks(
-    [Task(f"{i}", f"Is {i} next to the Bridge {i + 1}?", f"word{i}") for i in range(20)], "twenty", "test"
+    [Task(f"{i}", f"Is {i} next to the Bridge {i + 1}?", f"word{i}") for i in range(20)],
+    "twenty",
+    "test",
 )
 
 
@@ -46,7 +48,9 @@ def test_floors_are_read_for_data_sets_that_can_be_used():
     pytest.importorskip("reasoning_gym")
     floors = constants.floors()
     assert (len(floors), floors["syllogism"], floors["game_of_life"]) == (28, 0.7, 0.15)
-    assert set(floors) <= set(offered()) and all(constants.LEAST < floor < 1 for floor in floors.values())
+    assert set(floors) <= set(offered()) and all(
+        constants.LEAST < floor < 1 for floor in floors.values()
+    )
 
 
 def test_what_an_answer_may_earn_leaves_room_for_chance_alone():
@@ -55,7 +59,12 @@ def test_what_an_answer_may_earn_leaves_room_for_chance_alone():
 
 def test_answers_are_read_off_a_prompt_by_their_place():
     shown = dict(on_the_prompt("Is 3 or 'x y' the name of Anna?\n12 or 3"))
-    assert (shown["number 0"], shown["number -1"], shown["largest number"], shown["count of numbers"]) == (
+    assert (
+        shown["number 0"],
+        shown["number -1"],
+        shown["largest number"],
+        shown["count of numbers"],
+    ) == (
         "3",
         "3",
         "12",

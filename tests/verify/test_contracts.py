@@ -44,7 +44,9 @@ def environments(monkeypatch):
 
     def environments(*kinds):
         monkeypatch.setattr(
-            registry, "ENVS", tuple(registry.Entry(f"test/{kind.__name__}-v0", "", "") for kind in kinds)
+            registry,
+            "ENVS",
+            tuple(registry.Entry(f"test/{kind.__name__}-v0", "", "") for kind in kinds),
         )
 
     for kind in (Secret, Cheap, Way):
@@ -55,7 +57,10 @@ def environments(monkeypatch):
 
 def test_a_broken_clause_makes_its_row_fall_short(environments):
     environments(Secret, Cheap)
-    rows = {row.what.split(":")[0].split()[-1]: row for row in Contracts(episodes=1, tool_episodes=1).rows()}
+    rows = {
+        row.what.split(":")[0].split()[-1]: row
+        for row in Contracts(episodes=1, tool_episodes=1).rows()
+    }
     assert [name for name, row in rows.items() if not row.good][:3] == ["gold", "process", "canary"]
     assert (rows["gold"].held, rows["gold"].of) == (1, 2)
     assert rows["gold"].note.startswith("test/Cheap-v0: seed 0: the gold ['4'] earns 0.5")
@@ -65,9 +70,16 @@ def test_a_broken_clause_makes_its_row_fall_short(environments):
 def test_canaries_are_counted_by_episode(environments, monkeypatch):
     monkeypatch.setattr(clauses, "CLAUSES", [])
     environments(Secret, Cheap, Way)
-    told, silent, *_ = Contracts(seed=3, episodes=12, tool_episodes=1).rows()  # a way of acting is no text to look for
-    assert 0 < told.held < 12 == told.of and "the gold is seen in what step gives, the journal" in told.note
-    assert silent == Row("episodes of test/Cheap-v0 show the canary in place of the gold nowhere", 12, 12)
+    told, silent, *_ = Contracts(
+        seed=3, episodes=12, tool_episodes=1
+    ).rows()  # a way of acting is no text to look for
+    assert (
+        0 < told.held < 12 == told.of
+        and "the gold is seen in what step gives, the journal" in told.note
+    )
+    assert silent == Row(
+        "episodes of test/Cheap-v0 show the canary in place of the gold nowhere", 12, 12
+    )
     assert next(Contracts(seed=4, episodes=1, tool_episodes=1).rows()).what == told.what
 
 

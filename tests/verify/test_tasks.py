@@ -9,7 +9,10 @@ from turngym.tests.verify.tasks import Tasks
 
 def write(folder, **files):
     for name, golds in files.items():
-        rows = [json.dumps({"id": f"{name}-{i}", "problem": f"{i}?", "answer": gold}) for i, gold in enumerate(golds)]
+        rows = [
+            json.dumps({"id": f"{name}-{i}", "problem": f"{i}?", "answer": gold})
+            for i, gold in enumerate(golds)
+        ]
         (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n\n")
     return folder
 

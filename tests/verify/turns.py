@@ -94,12 +94,16 @@ def _mix(said: Tally, env: QuestionEnv, what: str, seed: int) -> None:
     for parts, paid in texts.items():
         env.reset(seed=seed)
         _, reward, done, _, _ = env.step("\n".join(parts))
-        said.add(f"{what} {parts}", (reward, done) != (paid, True) and f"pays {reward}, ended {done}")
+        said.add(
+            f"{what} {parts}", (reward, done) != (paid, True) and f"pays {reward}, ended {done}"
+        )
     for name, tool in env.toolbox.tools.items():
         env.toolbox.tools[name] = stub = Stub(tool)
         required = tool.schema["function"]["parameters"]["required"]
         call = env.format.render(ToolCall(name, dict.fromkeys(required, "1")))
-        marked = env.format.begins(right) is not None  # the format says where a final answer ends the turn
+        marked = (
+            env.format.begins(right) is not None
+        )  # the format says where a final answer ends the turn
         broken = call[:-1]
         for text, calls, paid in (
             (f"{call}\n{right}", 1, 0.0),
@@ -124,7 +128,9 @@ def _end(said: Tally, id: str, seed: int) -> None:
         total += env.step(gold.pop(0))[1]
     before = env.snapshot()
     for action in (env.actions[-1], "done", "stop", "", "<answer>1</answer>"):
-        said.add(f"{id} {action!r} behind the end", not _refused(env, action) or env.snapshot() != before)
+        said.add(
+            f"{id} {action!r} behind the end", not _refused(env, action) or env.snapshot() != before
+        )
     said.add(f"{id} pays once", abs(total - 1) > 1e-9)
     env.close()
 
@@ -160,9 +166,19 @@ def _overtake(said: Tally, id: str, seed: int, reply: bool) -> None:
     told = _refused(env, action)
     opening = fresh.reset(seed=seed + 1)
     same = (
-        bool(began) and began[0][0] == opening[0] and env.snapshot() == fresh.snapshot() and env.live and env.turn == 0
+        bool(began)
+        and began[0][0] == opening[0]
+        and env.snapshot() == fresh.snapshot()
+        and env.live
+        and env.turn == 0
     )
-    fault = "" if told and same else "the step is answered" if not told else "the new episode is another"
+    fault = (
+        ""
+        if told and same
+        else "the step is answered"
+        if not told
+        else "the new episode is another"
+    )
     fault = fault or ("its results are kept" if getattr(env, "results", None) else "")
     said.add(f"{id} {'reply' if reply else 'tool'}", fault)
     env.close()

@@ -51,7 +51,9 @@ class Vllm:
         stuck = max(self.requests // 20, len(slow))
         ways = _ways(self.requests - stuck, quick)
         right = self._draw(policy, range(len(ways)), lambda number, asked: "", LONG)
-        drawn = self._draw(policy, range(len(ways)), lambda number, asked: ways[_number(asked)], LONG)
+        drawn = self._draw(
+            policy, range(len(ways)), lambda number, asked: ways[_number(asked)], LONG
+        )
         yield _typed(f"{len(quick)} kinds of faults are typed failures", ways, drawn)
         good = [i for i, way in enumerate(ways) if not way]
         yield _same("turns amid them are what they are without them", good, drawn, right)
@@ -60,19 +62,30 @@ class Vllm:
         yield _same("a fault that passes leaves no mark", range(len(passing)), again, right)
         stalled = [slow[i % len(slow)] for i in range(stuck)]
         late = self._draw(policy, range(stuck), lambda number, asked: stalled[_number(asked)], WAIT)
-        yield _typed(f"{len(slow)} kinds of answers that do not end are typed failures", stalled, late)
+        yield _typed(
+            f"{len(slow)} kinds of answers that do not end are typed failures", stalled, late
+        )
 
     def _draw(
-        self, policy: Policy, numbers: Sequence[int], plan: Callable[[int, dict[str, Any]], str], deadline: float
+        self,
+        policy: Policy,
+        numbers: Sequence[int],
+        plan: Callable[[int, dict[str, Any]], str],
+        deadline: float,
     ) -> list[Drawn]:
         """Draw a turn for each number, from a server that errs as `plan` says."""
         from turngym.tests.support.model_server import MadeUp, ModelServer
 
         model = MadeUp(policy.vocabulary, policy.tokenizer.decode)
-        server = ModelServer(model, lambda number, asked: plan(number, asked) if asked["max_tokens"] == TOKENS else "")
+        server = ModelServer(
+            model,
+            lambda number, asked: plan(number, asked) if asked["max_tokens"] == TOKENS else "",
+        )
         return asyncio.run(self._turns(policy, server, numbers, deadline))
 
-    async def _turns(self, policy: Policy, server: ModelServer, numbers: Sequence[int], deadline: float) -> list[Drawn]:
+    async def _turns(
+        self, policy: Policy, server: ModelServer, numbers: Sequence[int], deadline: float
+    ) -> list[Drawn]:
         from turngym.agents.engine import EngineFailure, Sampling
         from turngym.agents.engines.vllm import VllmEngine
         from turngym.agents.engines.vllm.engine import Fleet
@@ -80,14 +93,18 @@ class Vllm:
         async def one(engine: VllmEngine, number: int) -> Drawn:
             given = np.array(divmod(number, BASE), np.int32)
             try:
-                return await engine.session().sample(given, Sampling(max_tokens=TOKENS), (self.seed, number))
+                return await engine.session().sample(
+                    given, Sampling(max_tokens=TOKENS), (self.seed, number)
+                )
             except EngineFailure as failure:
                 return failure
 
         with server.run() as url:
             fleet = Fleet([url], deadline)
             fleet.in_flight, fleet.tries = self.in_flight, 3
-            with closing(VllmEngine(policy, fleet, cast("Any", _Known(fleet.servers)), top=5)) as engine:
+            with closing(
+                VllmEngine(policy, fleet, cast("Any", _Known(fleet.servers)), top=5)
+            ) as engine:
                 await engine.sync()
                 return list(await asyncio.gather(*(one(engine, number) for number in numbers)))
 
@@ -156,7 +173,8 @@ def _same(what: str, numbers: Sequence[int], drawn: Sequence[Drawn], right: Sequ
             tally.add(str(i), str(one))
             continue
         same = one.stop == other.stop and all(
-            getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in ("tokens", "logp", "entropy")
+            getattr(one, name).tobytes() == getattr(other, name).tobytes()
+            for name in ("tokens", "logp", "entropy")
         )
         tally.add(str(i), not same and "it differs")
     return tally.row()

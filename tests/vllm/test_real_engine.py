@@ -54,7 +54,11 @@ def moved(served_policy: Policy) -> Iterator[Policy]:
 @pytest.fixture(scope="module")
 def engine(server, moved: Policy, tmp_path_factory: pytest.TempPathFactory) -> VllmEngine:
     fleet = Fleet([server.url])
-    return VllmEngine(moved, fleet, Publisher(moved, fleet.servers, tmp_path_factory.mktemp("served") / "adapters"))
+    return VllmEngine(
+        moved,
+        fleet,
+        Publisher(moved, fleet.servers, tmp_path_factory.mktemp("served") / "adapters"),
+    )
 
 
 @pytest.fixture
@@ -71,10 +75,17 @@ def run(engine: VllmEngine) -> Callable[[Callable[[VllmEngine], Awaitable[Any]]]
 
 
 @pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(0.7), Sampling(2.0), Sampling(0.7, 0.9), Sampling(1.0, top_k=5)]
+    "sampling",
+    [Sampling(), Sampling(0.7), Sampling(2.0), Sampling(0.7, 0.9), Sampling(1.0, top_k=5)],
 )
-def test_the_log_probabilities_are_those_of_the_learner_and_the_entropy_is_near(run, moved, sampling):
-    turns = run(lambda engine: drawn(engine, moved, Sampling(sampling.temperature, sampling.top_p, sampling.top_k, 40)))
+def test_the_log_probabilities_are_those_of_the_learner_and_the_entropy_is_near(
+    run, moved, sampling
+):
+    turns = run(
+        lambda engine: drawn(
+            engine, moved, Sampling(sampling.temperature, sampling.top_p, sampling.top_k, 40)
+        )
+    )
     off, apart = [], []
     for i, turn in enumerate(turns):
         logits = believed(moved, prompt(moved, TASKS[i % 4]), turn)
@@ -83,7 +94,11 @@ def test_the_log_probabilities_are_those_of_the_learner_and_the_entropy_is_near(
         at = logp.gather(1, tokens[:, None])[:, 0].numpy()
         if sampling.top_p == 1 and not sampling.top_k:
             off.extend(np.abs(at - turn.logp))
-            apart.extend(np.abs(torch.distributions.Categorical(logits=logits).entropy().numpy() - turn.entropy))
+            apart.extend(
+                np.abs(
+                    torch.distributions.Categorical(logits=logits).entropy().numpy() - turn.entropy
+                )
+            )
         else:
             assert (turn.logp >= at - 1e-3).all()  # what truncation removes goes to the others
     assert turns[0].estimate and max(off, default=0) < 1e-3
@@ -111,7 +126,9 @@ def test_a_turn_ends_with_the_first_token_that_completes_the_call(run, moved, cu
         ]
         # An end token ends a turn before its cut is asked.
         first = next((n for n, text in enumerate(texts) if cut.complete(text)), None)
-        assert (turn.stop == "closer") == (first == len(texts) - 1 and turn.tokens[-1] not in moved.end_ids)
+        assert (turn.stop == "closer") == (
+            first == len(texts) - 1 and turn.tokens[-1] not in moved.end_ids
+        )
         assert first is None or first == len(texts) - 1
         assert (turn.stop == "end") == (int(turn.tokens[-1]) in moved.end_ids)
         assert not set(turn.tokens[:-1].tolist()) & moved.end_ids
@@ -124,9 +141,15 @@ def test_greedy_turns_are_those_of_the_embedded_engine(run, moved):
         with closing(TorchEngine(moved)) as engine:
             return await drawn(engine, moved, Sampling(0.0, max_tokens=30), Nth("</tool_call>"), 4)
 
-    served = run(lambda engine: drawn(engine, moved, Sampling(0.0, max_tokens=30), Nth("</tool_call>"), 4))
+    served = run(
+        lambda engine: drawn(engine, moved, Sampling(0.0, max_tokens=30), Nth("</tool_call>"), 4)
+    )
     for a, b in zip(served, asyncio.run(embedded()), strict=True):
-        assert (a.tokens.tolist(), a.stop, a.logp.tolist()) == (b.tokens.tolist(), b.stop, b.logp.tolist())
+        assert (a.tokens.tolist(), a.stop, a.logp.tolist()) == (
+            b.tokens.tolist(),
+            b.stop,
+            b.logp.tolist(),
+        )
 
 
 def test_a_conversation_goes_on_and_its_branches_with_it(run, moved):
@@ -135,8 +158,14 @@ def test_a_conversation_goes_on_and_its_branches_with_it(run, moved):
         first = await session.sample(prompt(moved, TASKS[0]), Sampling(max_tokens=20), (0, 0))
         given = np.array([1, 2, 3], np.int32)
         twin = session.fork()
-        one, other = [await s.sample(given, Sampling(max_tokens=20), (0, 1)) for s in (session, twin)]
-        assert session.length == twin.length == len(prompt(moved, TASKS[0])) + len(first.tokens) + 3 + len(one.tokens)
+        one, other = [
+            await s.sample(given, Sampling(max_tokens=20), (0, 1)) for s in (session, twin)
+        ]
+        assert (
+            session.length
+            == twin.length
+            == len(prompt(moved, TASKS[0])) + len(first.tokens) + 3 + len(one.tokens)
+        )
         return [one, other]
 
     one, other = run(branches)
@@ -148,7 +177,10 @@ def test_more_prompts_at_once_than_a_server_takes_in_one_step(run, moved):
         given = [np.full(engine.max_context // 2, 5 + i, np.int32) for i in range(12)]
         return list(
             await asyncio.gather(
-                *(engine.session().sample(tokens, Sampling(max_tokens=4), (1, i)) for i, tokens in enumerate(given))
+                *(
+                    engine.session().sample(tokens, Sampling(max_tokens=4), (1, i))
+                    for i, tokens in enumerate(given)
+                )
             )
         )
 

@@ -45,7 +45,9 @@ class Killing:
 
         async def loading(server: Replica, name: str, folder: Path) -> None:
             await load(server, name, folder)
-            if self.left == KILLS and not name.endswith("-zero"):  # a server that dies while it is checked is refused
+            if self.left == KILLS and not name.endswith(
+                "-zero"
+            ):  # a server that dies while it is checked is refused
                 self.kill()
 
         patch.setattr(Replica, "draw", drawing)
@@ -86,9 +88,18 @@ def test_a_run_whose_server_is_killed_loses_nothing(
         assert len({tree.key for tree in trees}) == prompts
         assert all([leaf.branch for leaf in tree.leaves] == list(range(group)) for tree in trees)
         assert {leaf.outcome for leaf in leaves} <= {Outcome.DONE, Outcome.TRUNCATED}
-        assert len({turn.version for tree in trees for turn in tree.turns if turn.role == "assistant"}) == 1
+        assert (
+            len({turn.version for tree in trees for turn in tree.turns if turn.role == "assistant"})
+            == 1
+        )
     incidents = prepared.folder / "incidents.jsonl"
-    kinds = {json.loads(line)["kind"] for line in incidents.read_text().splitlines()} if incidents.exists() else set()
+    kinds = (
+        {json.loads(line)["kind"] for line in incidents.read_text().splitlines()}
+        if incidents.exists()
+        else set()
+    )
     assert not kinds & {"retry", "failed"}  # no path had to begin again
-    lines = [json.loads(line) for line in (prepared.folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (prepared.folder / "metrics.jsonl").read_text().splitlines()
+    ]
     assert all(line["mismatch_max"] < 1e-3 for line in lines[1:])

@@ -44,7 +44,10 @@ def test_one_of_two_servers_is_killed_and_comes_back(
 
     async def turns(engine: VllmEngine, first: int) -> list[Completion]:
         tasks = range(first, first + N)
-        drawing = (engine.session().sample(prompt(policy, f"{n} + 1"), Sampling(max_tokens=40), (n,)) for n in tasks)
+        drawing = (
+            engine.session().sample(prompt(policy, f"{n} + 1"), Sampling(max_tokens=40), (n,))
+            for n in tasks
+        )
         return list(await asyncio.gather(*drawing))
 
     async def work() -> tuple[list[Completion], dict[str, int]]:

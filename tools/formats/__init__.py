@@ -31,12 +31,24 @@ _STRING = "|".join(
 _MARKS = re.compile(rf"{_STRING}|[][(){{}}]", re.DOTALL)
 _BEHIND = re.compile(r"[^],]*+[],]")
 _NUMBER = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
-_TOKEN = re.compile(rf"\s*+(?:(?P<text>{_STRING})|(?P<number>{_NUMBER})|(?P<word>[^\W\d]\w*+)|.|\Z)", re.DOTALL)
-_CONSTANTS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
-_ESCAPE = re.compile(
-    r"\\(?:([abfnrtv\\'\"\n])|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([0-7]{1,3}))", re.ASCII
+_TOKEN = re.compile(
+    rf"\s*+(?:(?P<text>{_STRING})|(?P<number>{_NUMBER})|(?P<word>[^\W\d]\w*+)|.|\Z)", re.DOTALL
 )
-_ESCAPED = dict(zip("abfnrtv\\'\"\n", ["\a", "\b", "\f", "\n", "\r", "\t", "\v", "\\", "'", '"', ""]))
+_CONSTANTS = {
+    "True": True,
+    "False": False,
+    "None": None,
+    "true": True,
+    "false": False,
+    "null": None,
+}
+_ESCAPE = re.compile(
+    r"\\(?:([abfnrtv\\'\"\n])|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([0-7]{1,3}))",
+    re.ASCII,
+)
+_ESCAPED = dict(
+    zip("abfnrtv\\'\"\n", ["\a", "\b", "\f", "\n", "\r", "\t", "\v", "\\", "'", '"', ""])
+)
 
 
 @dataclass(frozen=True)
@@ -57,10 +69,13 @@ TAGS = (  # the first of a tool is the one that is taught
     Tag("llm-code", "python", "code", "result"),
 )
 TAB = 4  # columns, in Markdown
-_LIST_ITEM = re.compile(r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?")  # what stands in front of a fence on its line
+_LIST_ITEM = re.compile(
+    r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?"
+)  # what stands in front of a fence on its line
 # Code that begins with a fence is never Python; some models forget the fence at its end.
 _FENCED_CODE = re.compile(
-    r"\s*?(?P<blanks>[ \t]*+)```(?i:python3?|py)?[ \t]*+\r?\n(?P<code>.*?)(?:(?:(?<=\n)|\n)[ \t]*+```\s*+)?", re.DOTALL
+    r"\s*?(?P<blanks>[ \t]*+)```(?i:python3?|py)?[ \t]*+\r?\n(?P<code>.*?)(?:(?:(?<=\n)|\n)[ \t]*+```\s*+)?",
+    re.DOTALL,
 )
 _FENCE = re.compile(r"^[ \t]*+```", re.MULTILINE)
 ANSWERS = ("answer", "solution")  # a final answer: no call, and nothing behind it counts
@@ -95,7 +110,9 @@ class Tags(Format):
     def _of(self, tool: str) -> Tag:
         if found := [tag for tag in TAGS if tag.tool == tool]:
             return found[0]
-        raise ValueError(f"the format {self.name} has no tag for the tool {tool!r}; use hermes, llama-json or pythonic")
+        raise ValueError(
+            f"the format {self.name} has no tag for the tool {tool!r}; use hermes, llama-json or pythonic"
+        )
 
     def _closer(self, opening: re.Match[str]) -> str:
         return f"</{opening[1]}>"
@@ -138,7 +155,9 @@ class Fenced(Format):
         return "user", f"```output\n{text}\n```"
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        if other := [name for schema in schemas if (name := schema["function"]["name"]) != "python"]:
+        if other := [
+            name for schema in schemas if (name := schema["function"]["name"]) != "python"
+        ]:
             fix = "use hermes, llama-json or pythonic"
             raise ValueError(f"the format {self.name} calls python alone, not {other[0]!r}; {fix}")
         return "\n".join(
@@ -154,21 +173,27 @@ class Fenced(Format):
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         check_tool("python", tools)
         code = text[opening.end() : -3].rstrip(" \t").removesuffix("\n")
-        before = _LIST_ITEM.fullmatch(text, text.rfind("\n", 0, opening.start()) + 1, opening.start())
+        before = _LIST_ITEM.fullmatch(
+            text, text.rfind("\n", 0, opening.start()) + 1, opening.start()
+        )
         if before is not None and before[0]:
             code = _outdented(code, len(before[0].expandtabs(TAB)))
         return ToolCall("python", {"code": code})
 
     def _spell(self, call: ToolCall) -> str:
         if not isinstance(code := call.arguments.get("code"), str):
-            raise ValueError(f"the format {self.name} spells python with the argument 'code' alone: {call}")
+            raise ValueError(
+                f"the format {self.name} spells python with the argument 'code' alone: {call}"
+            )
         return f"```python\n{code}\n```"
 
 
 def unfenced(code: str) -> str:
     """Return code without the Markdown fence around it, as some models write it in a call; other code as it is."""
     fence = _FENCED_CODE.fullmatch(code)
-    return code if fence is None else _outdented(fence["code"], len(fence["blanks"].expandtabs(TAB)))
+    return (
+        code if fence is None else _outdented(fence["code"], len(fence["blanks"].expandtabs(TAB)))
+    )
 
 
 def _outdented(code: str, columns: int) -> str:
@@ -188,12 +213,16 @@ class Pythonic(Format):
     """
 
     name = "pythonic"
-    opening = re.compile(rf"\[\s*+(?P<name>{_NAME})\s*+(?P<bracket>\()(?=\s*+(?:[)\"']|{_NAME}\s*+=))")
+    opening = re.compile(
+        rf"\[\s*+(?P<name>{_NAME})\s*+(?P<bracket>\()(?=\s*+(?:[)\"']|{_NAME}\s*+=))"
+    )
     closers = ("]", ",")
     unclosed = "the list of calls is never closed by ], or too large"
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        functions = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
+        functions = "\n".join(
+            json.dumps(schema["function"], ensure_ascii=False) for schema in schemas
+        )
         return (
             "To call a function, write [name(argument=value)] with its arguments by name and their values as Python "
             f"literals, and stop; the result comes back in the next message. The functions are:\n{functions}"
@@ -225,7 +254,10 @@ class _Reader:
 
     def __init__(self, text: str, start: int) -> None:
         self.text, self.at, self.left = text, start, LARGEST
-        self.token, self.comma = "", False  # the latest token, and whether a comma stood behind the latest member
+        self.token, self.comma = (
+            "",
+            False,
+        )  # the latest token, and whether a comma stood behind the latest member
 
     def next(self) -> str:
         """Go to the next token: its text where it is a mark of its own, its kind otherwise; empty at the end."""
@@ -260,7 +292,9 @@ class _Reader:
         found: dict[str, Any] = {}
         for _ in self.members(")"):
             if self.next() != "word":
-                raise ValueError(f"expected an argument by name, as in f(x=1), found {self.shown()}")
+                raise ValueError(
+                    f"expected an argument by name, as in f(x=1), found {self.shown()}"
+                )
             if (name := self.token) in found:
                 raise ValueError(f"the argument {brief(name)!r} is given twice")
             if self.next() != "=":
@@ -284,7 +318,9 @@ class _Reader:
             return items[0] if len(items) == 1 and not self.comma else items
         if kind == "{":
             return self._pairs()
-        raise ValueError(f"expected a literal (text, number, list, dict, True, False, None), found {self.shown()}")
+        raise ValueError(
+            f"expected a literal (text, number, list, dict, True, False, None), found {self.shown()}"
+        )
 
     def _pairs(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -320,11 +356,17 @@ def _literal(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("</", "<\\x2f")
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items())
+            + "}"
+        )
     return "[" + ", ".join(map(_literal, value)) + "]" if isinstance(value, list) else repr(value)
 
 
-FORMATS: dict[str, Format] = {style.name: style for style in (Hermes(), Tags(), Fenced(), LlamaJson(), Pythonic())}
+FORMATS: dict[str, Format] = {
+    style.name: style for style in (Hermes(), Tags(), Fenced(), LlamaJson(), Pythonic())
+}
 """The formats by name."""
 
 get_format = partial(pick, FORMATS, "tool-call format")

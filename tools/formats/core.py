@@ -24,11 +24,15 @@ _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 # What could end the block of a result: a fence, or the closing tag of a block that formats and chat templates use.
 # U+1FEF is a backtick in Unicode's normal forms. Behind each match a backslash is put, also where one is already.
 _FRAMES = r"(?:tool|function)(?!_?calls?\b)\w*|(?:information|result|response|observation|output)s?"
-_CLOSING = re.compile(rf"[`\u1fef]{{2}}(?=\\*[`\u1fef])|[<\[]\s*+(?=\\*/\s*+(?:{_FRAMES})\b)", re.IGNORECASE)
+_CLOSING = re.compile(
+    rf"[`\u1fef]{{2}}(?=\\*[`\u1fef])|[<\[]\s*+(?=\\*/\s*+(?:{_FRAMES})\b)", re.IGNORECASE
+)
 # A string that is not closed reaches to the end, so that no brace in it counts before its end is written.
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+\{?')
 _OBJECT = re.compile(r"\s*+\{")
-_STRING_OR_TAG = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+(?:["\n]|\\?\Z)|</tool_call>', re.DOTALL)
+_STRING_OR_TAG = re.compile(
+    r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+(?:["\n]|\\?\Z)|</tool_call>', re.DOTALL
+)
 _MARKS = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DOTALL)
 
 
@@ -61,9 +65,13 @@ class Format(ABC):
 
     name: ClassVar[str]  # the key in `FORMATS`
     opening: ClassVar[re.Pattern[str]]  # finds where a call opens; made by `opens`
-    closers: ClassVar[tuple[str, ...]]  # can end a call: where none has just been written, `complete` does not change
+    closers: ClassVar[
+        tuple[str, ...]
+    ]  # can end a call: where none has just been written, `complete` does not change
     native: ClassVar[bool] = False  # whether chat templates show the tools' schemas by themselves
-    unclosed: ClassVar[str]  # what is wrong with a block that does not end; `{}` stands for what opens it
+    unclosed: ClassVar[
+        str
+    ]  # what is wrong with a block that does not end; `{}` stands for what opens it
 
     def parse(self, text: str, tools: Sequence[str]) -> Parsed:
         """Return the first call; never raises. `tools` are the names that exist."""
@@ -122,7 +130,10 @@ class Format(ABC):
         return self._frame(contained(text), tool)
 
     def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
-        return "tool", text  # chat templates that know tools have a frame of their own for this role
+        return (
+            "tool",
+            text,
+        )  # chat templates that know tools have a frame of their own for this role
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
         """Return what a system prompt says of tools; empty when `native`. Raises ValueError for one it cannot call."""
@@ -131,7 +142,10 @@ class Format(ABC):
     def _first(self, text: str) -> re.Match[str] | None:
         """Return the first opening outside thoughts, of which the chat template may have opened one in the prompt."""
         marks = thought_marks(text)
-        at, place = 0, 0  # what is behind `at` is still to be read, and so are the marks from `place` on
+        at, place = (
+            0,
+            0,
+        )  # what is behind `at` is still to be read, and so are the marks from `place` on
         thought_ended = False
         opening = self.opening.search(text)
         while opening is not None:
@@ -147,7 +161,9 @@ class Format(ABC):
                 at = prose_end
             elif thought_ended or mark is None or mark.opens:
                 return opening
-            elif (end := self._end(text, opening)) is not None and self._in_arguments(text, opening, end, mark):
+            elif (end := self._end(text, opening)) is not None and self._in_arguments(
+                text, opening, end, mark
+            ):
                 # All marks up to the end of the block are its own; one behind may end a thought that holds the block.
                 behind = next((mark for mark in marks[place:] if mark.start >= end), None)
                 if behind is None or behind.opens:
@@ -322,7 +338,9 @@ class LlamaJson(Format):
         return _in_object(text, opening.start(), end)
 
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
-        return read_json_call(text[opening.start() :], "the object", ("parameters", "arguments"), tools)
+        return read_json_call(
+            text[opening.start() :], "the object", ("parameters", "arguments"), tools
+        )
 
     def _spell(self, call: ToolCall) -> str:
         return spell_json_call(call, "parameters")
@@ -378,5 +396,11 @@ def _finite(digits: str) -> float:
 
 
 def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "a boolean",
+        type(None): "null",
+    }
     return kinds.get(type(value), "a number")

@@ -28,7 +28,9 @@ FOREIGN = {
 OWN = ("hermes", "llama-json", "pythonic", "tags")  # that an environment can be asked to read
 
 
-def foreign_call(text: str, style: str, tools: Sequence[str], malformed: bool = False) -> str | None:
+def foreign_call(
+    text: str, style: str, tools: Sequence[str], malformed: bool = False
+) -> str | None:
     """Return the name of the foreign format in which `text`, without thoughts, writes a call; None if there is none.
 
     Args:
@@ -62,5 +64,7 @@ def advice(name: str, chooses: bool = True) -> str:
         return "the environment reads only the form of calls that its prompt asks for"
     if name in OWN:
         return f"try --option format={name}"
-    server = "behind a URL, a server can read it (--tool-calls structured, and its own parser of calls)"
+    server = (
+        "behind a URL, a server can read it (--tool-calls structured, and its own parser of calls)"
+    )
     return f"turngym has no such format; {server}, else try --option format=tags, which the prompt teaches"

@@ -41,7 +41,9 @@ class HttpFailure(Exception):
     `page`: the beginning of what came with an error, "" without one.
     """
 
-    def __init__(self, fault: Fault, what: str, wait: float | None = None, status: int = 0, page: str = "") -> None:
+    def __init__(
+        self, fault: Fault, what: str, wait: float | None = None, status: int = 0, page: str = ""
+    ) -> None:
         super().__init__(what)
         self.fault, self.what, self.wait, self.status, self.page = fault, what, wait, status, page
 
@@ -159,7 +161,9 @@ class Node:
         return self.value
 
     def error(self, expected: str) -> ShapeError:
-        shown = {"dict": "an object", "list": "a list"}.get(type(self.value).__name__) or repr(self.value)
+        shown = {"dict": "an object", "list": "a list"}.get(type(self.value).__name__) or repr(
+            self.value
+        )
         return ShapeError(f"{self.path or 'the JSON'} is {brief(shown)}; expected {expected}")
 
 

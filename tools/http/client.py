@@ -40,7 +40,9 @@ class JsonClient:
     is never shown, and `limits` are those of each request. Raises ValueError for a wrong URL or authorization.
     """
 
-    def __init__(self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None) -> None:
+    def __init__(
+        self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None
+    ) -> None:
         self.url, self.limits, self._secret = address(url) + path, limits or Limits(), authorization
         if not (self._secret.isascii() and self._secret.isprintable()):
             raise ValueError(f"the secret for {self.url} holds characters that no header can carry")
@@ -69,7 +71,9 @@ class JsonClient:
             raise HttpFailure(Fault.MALFORMED, str(error)) from None
         # Nothing can end the reading of JSON; `max_bytes` bounds it. An answer that took too long is none.
         if time.monotonic() > end:
-            raise HttpFailure(Fault.TIMEOUT, f"no answer within {self.limits.deadline:g} s, its reading included")
+            raise HttpFailure(
+                Fault.TIMEOUT, f"no answer within {self.limits.deadline:g} s, its reading included"
+            )
         return read
 
     def send(self, body: Any) -> bytes:
@@ -99,10 +103,16 @@ class JsonClient:
                 raise HttpFailure(Fault.CONNECT, "the client is closed")
             if self._runner is None:
                 headers = {"Authorization": self._secret} if self._secret else {}
-                self._runner = _Runner(Connections(secure=self.url.startswith("https:"), headers=headers))
-                weakref.finalize(self, self._runner.stop).atexit = False  # for who forgets to close it
+                self._runner = _Runner(
+                    Connections(secure=self.url.startswith("https:"), headers=headers)
+                )
+                weakref.finalize(
+                    self, self._runner.stop
+                ).atexit = False  # for who forgets to close it
             connections = self._runner.connections
-            sending = retried(lambda: connections.send(method, url, content, limits.max_bytes), limits)
+            sending = retried(
+                lambda: connections.send(method, url, content, limits.max_bytes), limits
+            )
             future = asyncio.run_coroutine_threadsafe(sending, self._runner.loop)
         try:
             return future.result()
@@ -140,7 +150,9 @@ class _Runner:
             request.cancel()
         while left := asyncio.all_tasks() - {own}:
             await asyncio.gather(*left, return_exceptions=True)
-            await asyncio.sleep(0)  # a cancelled request has yet to begin the task that ends its body
+            await asyncio.sleep(
+                0
+            )  # a cancelled request has yet to begin the task that ends its body
         await self.connections.aclose()
         await self.loop.shutdown_asyncgens()
 
@@ -148,19 +160,25 @@ class _Runner:
 class Connections:
     """Up to `most` connections on one event loop; further requests wait. Only if `secure` are certificates read."""
 
-    def __init__(self, *, secure: bool, headers: Mapping[str, str] | None = None, most: int = CONNECTIONS) -> None:
+    def __init__(
+        self, *, secure: bool, headers: Mapping[str, str] | None = None, most: int = CONNECTIONS
+    ) -> None:
         self._tls = httpx.create_ssl_context(verify=secure, trust_env=False)
         self._headers = {**HEADERS, **(headers or {})}
         self._places, self._idle = asyncio.Semaphore(most), list[httpx.AsyncHTTPTransport]()
 
     async def send(self, method: str, url: str, content: bytes, max_bytes: int) -> bytes:
         """Send a request once, again where a reused connection breaks, and return the body; raises `HttpFailure`."""
-        headers = {**self._headers, "Content-Type": "application/json"} if content else self._headers
+        headers = (
+            {**self._headers, "Content-Type": "application/json"} if content else self._headers
+        )
         request = httpx.Request(method, url, headers=headers, content=content)
         async with self._places:
             reused = bool(self._idle)
             try:
-                return await self._send(self._idle.pop() if reused else self._open(), request, max_bytes)
+                return await self._send(
+                    self._idle.pop() if reused else self._open(), request, max_bytes
+                )
             except HttpFailure as failure:
                 if not (reused and failure.fault is Fault.CONNECT):
                     raise
@@ -170,7 +188,9 @@ class Connections:
         while self._idle:
             await self._idle.pop().aclose()
 
-    async def _send(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, max_bytes: int) -> bytes:
+    async def _send(
+        self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, max_bytes: int
+    ) -> bytes:
         try:
             body = await _exchange(transport, request, max_bytes)
         except BaseException:
@@ -195,7 +215,9 @@ class BoundedBody:
         if (encoding := encoding.strip().lower()) not in ("", "identity", "gzip", "x-gzip"):
             found = f"{name} has the encoding {encoding[:60]!r}"
             raise HttpFailure(Fault.MALFORMED, f"{found}, and only gzip was offered")
-        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
+        self._inflate = (
+            zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
+        )
         self._name, self._most, self._sent, self._body = name, most, 0, bytearray()
         self.too_large = HttpFailure(Fault.TOO_LARGE, f"{name} is larger than {most} bytes")
 
@@ -206,7 +228,9 @@ class BoundedBody:
             left = self._most + 1 - len(self._body)
             self._body += self._inflate.decompress(chunk, left) if self._inflate else chunk
         except zlib.error:
-            raise HttpFailure(Fault.MALFORMED, f"{self._name} has damaged compressed bytes") from None
+            raise HttpFailure(
+                Fault.MALFORMED, f"{self._name} has damaged compressed bytes"
+            ) from None
         if max(self._sent, len(self._body)) > self._most:
             raise self.too_large
 
@@ -217,7 +241,9 @@ class BoundedBody:
 
     def end(self) -> bytes:
         if self._inflate and not self._inflate.eof:
-            raise HttpFailure(Fault.MALFORMED, f"{self._name} has compressed bytes that end too soon")
+            raise HttpFailure(
+                Fault.MALFORMED, f"{self._name} has compressed bytes that end too soon"
+            )
         return bytes(self._body)
 
 
@@ -232,7 +258,11 @@ async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> by
                 except HttpFailure as failure:
                     tried, last = tried + 1, f" (before that: {failure.what})"
                     pause = max(BACKOFF * 2 ** (tried - 1), failure.wait or 0.0)
-                    if failure.wait is None or tried == limits.tries or time.monotonic() + pause >= end:
+                    if (
+                        failure.wait is None
+                        or tried == limits.tries
+                        or time.monotonic() + pause >= end
+                    ):
                         raise
                 await asyncio.sleep(pause)
     except TimeoutError:
@@ -248,20 +278,26 @@ def address(url: str) -> str:
         raise ValueError(f"{shown!r} is no URL: {error}") from None
     good = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 1) <= 65535
     if not good or parsed.query or parsed.fragment:
-        raise ValueError(f"{shown!r} is no address of a server; it looks like http://127.0.0.1:8000/path")
+        raise ValueError(
+            f"{shown!r} is no address of a server; it looks like http://127.0.0.1:8000/path"
+        )
     base = str(parsed.copy_with(userinfo=b"")).rstrip("/")
     if parsed.userinfo:
         raise ValueError(f"the address {base} has a user; a key is read from the environment")
     return base
 
 
-async def _exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request, max_bytes: int) -> bytes:
+async def _exchange(
+    transport: httpx.AsyncBaseTransport, request: httpx.Request, max_bytes: int
+) -> bytes:
     try:
         response = await transport.handle_async_request(request)
         try:
             if not 200 <= response.status_code < 300:
                 raise await _refusal(response)
-            body = BoundedBody("its answer", response.headers.get("content-encoding", ""), max_bytes)
+            body = BoundedBody(
+                "its answer", response.headers.get("content-encoding", ""), max_bytes
+            )
             if int(response.headers.get("content-length", 0)) > max_bytes:
                 raise body.too_large
             async for chunk in response.aiter_raw():
@@ -273,7 +309,9 @@ async def _exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request,
         cause: BaseException = error
         while below := cause.__cause__ or cause.__context__:  # those on top name no reason
             cause = below
-        raise HttpFailure(Fault.CONNECT, f"{type(cause).__name__}: {cause}"[:EXCERPT], 0.0) from None
+        raise HttpFailure(
+            Fault.CONNECT, f"{type(cause).__name__}: {cause}"[:EXCERPT], 0.0
+        ) from None
 
 
 async def _refusal(response: httpx.Response) -> HttpFailure:
@@ -283,7 +321,11 @@ async def _refusal(response: httpx.Response) -> HttpFailure:
         return HttpFailure(Fault.STATUS, what, status=status)
     page = await _page(response)
     what = f"it answered {status}: {page[:EXCERPT]!r}"
-    wait = _retry_after(response.headers.get("retry-after", "")) if status >= 500 or status == 429 else None
+    wait = (
+        _retry_after(response.headers.get("retry-after", ""))
+        if status >= 500 or status == 429
+        else None
+    )
     return HttpFailure(Fault.STATUS, what, wait, status, page)
 
 

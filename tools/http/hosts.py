@@ -28,7 +28,9 @@ class Hosts:
     def __init__(self, names: Collection[str] = ()) -> None:
         self._names = frozenset(map(_plain, names))
 
-    def refusal(self, hosts: Iterable[str], origins: Iterable[str], address: str = "") -> Stranger | None:
+    def refusal(
+        self, hosts: Iterable[str], origins: Iterable[str], address: str = ""
+    ) -> Stranger | None:
         """Return why a request is refused; None where it is not.
 
         hosts: the values of its `Host` headers, of which there must be one.
@@ -40,7 +42,10 @@ class Hosts:
         name = _plain(_PORT.sub("", host))
         if not name or not (name in self._names or name == address.lower() or is_loopback(name)):
             shown = ", ".join(given)[:80]
-            return Stranger(421, f"this is not {shown!r}; if it is, start the server with --allow-host {name[:80]!r}")
+            return Stranger(
+                421,
+                f"this is not {shown!r}; if it is, start the server with --allow-host {name[:80]!r}",
+            )
         for origin in origins:
             scheme, parted, asking = origin.partition("://")
             if not (parted and scheme.lower() in _SCHEMES and asking.lower() == host.lower()):

@@ -13,17 +13,23 @@ from .hosts import Hosts
 
 HEAD = 16 * 2**10  # bytes of a request's head
 SMALL = 64 * 2**10  # bytes that a request or an answer may hold although all together hold too much
-SWALLOWED = 8 * 2**20  # bytes that are read of a request that is refused: a client may send all before it reads
+SWALLOWED = (
+    8 * 2**20
+)  # bytes that are read of a request that is refused: a client may send all before it reads
 PART = 64 * 2**10  # bytes of an answer that are sent at once
 CONNECTIONS = 512
 PATIENCE = 30.0  # seconds that a client may take for a request, and for taking its answer
 GRACE = 1  # seconds that requests under way get when the server stops
 # Of uvicorn: nothing that is not needed, and nothing said.
-SETTINGS: dict[str, Any] = dict.fromkeys(("access_log", "proxy_headers", "server_header", "date_header"), False)
+SETTINGS: dict[str, Any] = dict.fromkeys(
+    ("access_log", "proxy_headers", "server_header", "date_header"), False
+)
 SETTINGS |= {"loop": "asyncio", "log_config": None, "log_level": "critical", "backlog": CONNECTIONS}
 SETTINGS |= {"h11_max_incomplete_event_size": HEAD}
 
-Scope = Mapping[str, Any]  # ASGI's words for a request, and for how its parts come and an answer's parts go
+Scope = Mapping[
+    str, Any
+]  # ASGI's words for a request, and for how its parts come and an answer's parts go
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Any], Awaitable[None]]
 
@@ -34,16 +40,26 @@ def patient_server(app: Any, **settings: Any) -> Any:
         import uvicorn
         from uvicorn.protocols.http.h11_impl import H11Protocol
     except ImportError as error:
-        raise ImportError(f'a server needs uvicorn ({error}): pip install "turngym[serve]"') from error
+        raise ImportError(
+            f'a server needs uvicorn ({error}): pip install "turngym[serve]"'
+        ) from error
 
     class Connection(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            transport.max_size = SMALL  # of one reading: asyncio's 256 KiB for each of many connections are much
+            transport.max_size = (
+                SMALL  # of one reading: asyncio's 256 KiB for each of many connections are much
+            )
             self.since = self.loop.time()
             self.look()
-            if len(self.connections) > CONNECTIONS:  # the one that has waited longest gives its place
-                others = (other for other in self.connections if isinstance(other, Connection) and other is not self)
+            if (
+                len(self.connections) > CONNECTIONS
+            ):  # the one that has waited longest gives its place
+                others = (
+                    other
+                    for other in self.connections
+                    if isinstance(other, Connection) and other is not self
+                )
                 idle = [other for other in others if other.waits]
                 for oldest in sorted(idle, key=lambda other: other.since)[:1]:
                     self.connections.discard(oldest)
@@ -84,7 +100,9 @@ class Refusal(Exception):
     def __init__(self, status: int, message: str, **headers: str) -> None:
         super().__init__(message)
         self.status = status
-        self.headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        self.headers = [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
+        ]
 
 
 def admit(hosts: Hosts, scope: Scope) -> None:
@@ -133,7 +151,9 @@ class Share:
         self.held += count
         self._pool.held += count
         if self._pool.held > most and self.held > SMALL:
-            raise Refusal(503, f"there are {what} of more than {most} bytes at once", retry_after="1")
+            raise Refusal(
+                503, f"there are {what} of more than {most} bytes at once", retry_after="1"
+            )
 
     def give_back(self, count: int) -> None:
         self.held -= count

@@ -26,11 +26,32 @@ from ..functions import check_arguments, make_schema
 from .isolation import LEVELS, SOURCE_CAP
 from .packages import check_packages
 from .server import LevelRefused, check_level, kind_of
-from .session import CLOSED, CannotFork, ProgramRun, PythonSession, memory_mode, open_session, require, try_levels
+from .session import (
+    CLOSED,
+    CannotFork,
+    ProgramRun,
+    PythonSession,
+    memory_mode,
+    open_session,
+    require,
+    try_levels,
+)
 
-__all__ = ["LEVELS", "CannotFork", "LevelRefused", "PythonTool", "memory_mode", "require", "try_levels"]
+__all__ = [
+    "LEVELS",
+    "CannotFork",
+    "LevelRefused",
+    "PythonTool",
+    "memory_mode",
+    "require",
+    "try_levels",
+]
 
-_SPELT = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\t\n\r"}
+_SPELT = {
+    number: f"\\x{number:02x}"
+    for number in (*range(32), *range(127, 160))
+    if chr(number) not in "\t\n\r"
+}
 _log = logging.getLogger(__name__)
 
 
@@ -66,7 +87,12 @@ class PythonTool:
         check_range("timeout", timeout, 0.01, 3600, "seconds")
         check_range("memory_mb", memory_mb, 64, 2**20, "MiB")
         check_range("max_output", max_output, 64, 2**20, "characters")
-        self.timeout, self.memory_mb, self.max_output, self.persistent = timeout, memory_mb, max_output, persistent
+        self.timeout, self.memory_mb, self.max_output, self.persistent = (
+            timeout,
+            memory_mb,
+            max_output,
+            persistent,
+        )
         self.level, self.packages = level, check_packages(packages)
         self._session: PythonSession | None = None
         self._history: list[str] = []  # the programs of the session, for a fork by replay
@@ -75,10 +101,16 @@ class PythonTool:
     @property
     def schema(self) -> dict[str, Any]:
         """One argument, `code`."""
-        memory = "Variables are kept between calls." if self.persistent else "Every call starts afresh."
-        what = f"Run Python code. You see what it prints and the value of a last expression. {memory}"
+        memory = (
+            "Variables are kept between calls." if self.persistent else "Every call starts afresh."
+        )
+        what = (
+            f"Run Python code. You see what it prints and the value of a last expression. {memory}"
+        )
         code = {"type": "string", "description": "the Python program to run"}
-        return make_schema(self.name, f"{what} A call may take {self.timeout:g} seconds.", {"code": code}, ["code"])
+        return make_schema(
+            self.name, f"{what} A call may take {self.timeout:g} seconds.", {"code": code}, ["code"]
+        )
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Run `arguments["code"]`; the text is its output, with a last line in brackets when the session ended."""
@@ -88,7 +120,10 @@ class PythonTool:
             return ToolResult(Status.REJECTED, problem)
         run = self._run(arguments["code"])
         # Control characters are spelt out, which a terminal would obey; a flood of them takes as long as other text.
-        lines = (line.replace("\r", "\\x0d") for line in run.output.decode(errors="replace").split("\r\n"))
+        lines = (
+            line.replace("\r", "\\x0d")
+            for line in run.output.decode(errors="replace").split("\r\n")
+        )
         text = cut_middle("\r\n".join(lines).translate(_SPELT), self.max_output)
         if run.over:
             restarted = "; the session was restarted" if self.persistent else ""
@@ -110,7 +145,14 @@ class PythonTool:
         Raises `CannotFork` for a session with live threads, child processes or files open for writing, or one that does
         not answer; this tool keeps its session.
         """
-        twin = PythonTool(self.timeout, self.memory_mb, self.max_output, self.persistent, self.level, self.packages)
+        twin = PythonTool(
+            self.timeout,
+            self.memory_mb,
+            self.max_output,
+            self.persistent,
+            self.level,
+            self.packages,
+        )
         if self._session is not None:
             try:
                 twin._session, twin._history = self._session.fork(), list(self._history)
@@ -150,4 +192,8 @@ def _refuse(code: str) -> str | None:
         size = len(code.encode())
     except UnicodeEncodeError as error:
         return f"not run: the character {code[error.start]!r} at position {error.start} is a lone surrogate"
-    return f"not run: the code is {size} bytes long; at most {SOURCE_CAP} are allowed" if size > SOURCE_CAP else None
+    return (
+        f"not run: the code is {size} bytes long; at most {SOURCE_CAP} are allowed"
+        if size > SOURCE_CAP
+        else None
+    )

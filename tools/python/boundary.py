@@ -35,14 +35,20 @@ from .seccomp import judge
 from .worker import WorkerSpec, work
 
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-SLACK = 64 * 2**20  # bytes for what a program does not ask for: page tables, stacks of the kernel, inodes
+SLACK = (
+    64 * 2**20
+)  # bytes for what a program does not ask for: page tables, stacks of the kernel, inodes
 _PREFIX, _ON = "python-tool-", "+memory +pids"
 _LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus")
 _LISTING = 5  # times as long as a count of files took there is none
-_STEP = 16 * 2**20  # bytes by which the machine's kernel memory grows before it is looked for where they went
+_STEP = (
+    16 * 2**20
+)  # bytes by which the machine's kernel memory grows before it is looked for where they went
 SPARE = 2  # boundaries of a kind that are ready beyond those asked for
 TRIES = 5  # boundaries in a row that may be lost without a reason before callers that wait are told
-_NAMESPACES = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWPID | linux.NEWNET
+_NAMESPACES = (
+    linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWPID | linux.NEWNET
+)
 
 
 @dataclass
@@ -57,7 +63,9 @@ class Boundary:
     kind: str
     folder: str
     ours: list[int] = field(default_factory=list)
-    theirs: list[int] = field(default_factory=list)  # the worker's ends of the first two, and what joins its group
+    theirs: list[int] = field(
+        default_factory=list
+    )  # the worker's ends of the first two, and what joins its group
     prepared: socket.socket | None = None
     exit_pipe: int = -1  # the writing end of the exit pipe
     init: int = 0  # its init process; 0, and -1 for the pidfd, until it is known
@@ -65,12 +73,20 @@ class Boundary:
     worker: int = 0
     memory: int = 0  # bytes that it may hold; 0 until it is used
     members: int = 1  # its sessions
-    until: float | None = None  # when the call under way is to end, by `time.monotonic`; None between calls
-    active: bool = False  # whether it works: in a call, or in processes or threads that one has left behind
+    until: float | None = (
+        None  # when the call under way is to end, by `time.monotonic`; None between calls
+    )
+    active: bool = (
+        False  # whether it works: in a call, or in processes or threads that one has left behind
+    )
     looked: float = 0.0  # when it was last looked at
-    shared: int = 0  # bytes of shared memory on the machine, the least there were since it was handed out
+    shared: int = (
+        0  # bytes of shared memory on the machine, the least there were since it was handed out
+    )
     kernel: int = 0  # bytes of `linux.kernel_memory`, the least there were since then
-    counted: int = 0  # how many there were when its part of them was last counted, or the least since then
+    counted: int = (
+        0  # how many there were when its part of them was last counted, or the least since then
+    )
     part: int = 0  # what that count gave
     handed: bool = False  # whether it was handed out
     listed_next: float = 0.0  # when its files are to be counted next
@@ -125,13 +141,20 @@ class Boundary:
                 self.count_kernel(pids, machine, again=True)
             left = self.memory - self.part
             left -= linux.buffers_of(pids, left if estimated else 0, network)
-            if left >= 0 and linux.memory_of(pids, left, machine.shared, machine.shared - self.shared) <= left:
+            if (
+                left >= 0
+                and linux.memory_of(pids, left, machine.shared, machine.shared - self.shared)
+                <= left
+            ):
                 return False
         return True
 
     def count_kernel(self, pids: list[int], machine: linux.Machine, *, again: bool = False) -> bool:
         """Count its part of the `machine`'s kernel memory if it has grown by a step, or `again`; return whether."""
-        self.kernel, self.counted = min(self.kernel, machine.kernel), min(self.counted, machine.kernel)
+        self.kernel, self.counted = (
+            min(self.kernel, machine.kernel),
+            min(self.counted, machine.kernel),
+        )
         if not again and machine.kernel - self.counted <= _STEP:
             return False
         self.counted = machine.kernel
@@ -150,7 +173,9 @@ class Boundary:
     def close(self) -> None:
         if self.prepared:
             self.prepared.close()
-        messages.close(*(fd for fd in (self.pidfd, self.exit_pipe, *self.ours, *self.theirs) if fd >= 0))
+        messages.close(
+            *(fd for fd in (self.pidfd, self.exit_pipe, *self.ours, *self.theirs) if fd >= 0)
+        )
 
 
 @dataclass
@@ -243,7 +268,9 @@ class Groups:
             self._remove(self.name, self.folder)
 
     def _write(self, file: str, text: str) -> None:
-        with os.fdopen(os.open(file, os.O_WRONLY, dir_fd=self.folder), "wb", buffering=0) as control:
+        with os.fdopen(
+            os.open(file, os.O_WRONLY, dir_fd=self.folder), "wb", buffering=0
+        ) as control:
             control.write(text.encode())
 
     def _remove(self, name: str, folder: int) -> None:
@@ -257,11 +284,15 @@ def find_parent(root: Path, own: Path) -> Path:
     """Return the group in which groups for sessions can be made; OSError with the reason where there is none."""
     if not (root / "cgroup.controllers").is_file():
         raise OSError(f"{root} is not cgroup v2")
-    path = next((line[3:] for line in own.read_text().splitlines() if line.startswith("0::")), "/..")
+    path = next(
+        (line[3:] for line in own.read_text().splitlines() if line.startswith("0::")), "/.."
+    )
     group = first = root / path.strip("/")
     while ".." in path or not _divisible(group):
         if ".." in path or group == root or any(_limited(group / name) for name in _LIMITS):
-            raise OSError(f"no group from {first} upwards can be divided without moving processes or passing a limit")
+            raise OSError(
+                f"no group from {first} upwards can be divided without moving processes or passing a limit"
+            )
         group = group.parent
     return group
 
@@ -310,12 +341,16 @@ def _be_init(theirs: socket.socket) -> NoReturn:
         os._exit(1)
 
 
-def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, parent: int) -> NoReturn:
+def run_subreaper(
+    spec: WorkerSpec, control: int, output: int, exit_pipe: int, parent: int
+) -> NoReturn:
     """Be the init of a worker without namespaces: fork it, await it, and end whatever it leaves behind."""
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     own, signals = os.getpid(), {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    linux.die_with(parent, signal.SIGTERM)  # which it answers by ending its descendants, as it must before it ends
+    linux.die_with(
+        parent, signal.SIGTERM
+    )  # which it answers by ending its descendants, as it must before it ends
     os.setsid()
     ours, theirs = messages.pair()
     if not (worker := os.fork()):
@@ -325,10 +360,14 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
         work(_with_rules(spec, theirs.detach()), control, output)
     messages.close(control, output, *[spec.group] * (spec.group >= 0))
     theirs.close()
-    threading.Thread(target=_judge, args=(ours, os.path.realpath(Path(spec.folder).parent)), daemon=True).start()
+    threading.Thread(
+        target=_judge, args=(ours, os.path.realpath(Path(spec.folder).parent)), daemon=True
+    ).start()
     while signal.sigwait(signals) == signal.SIGCHLD:
         _reap(worker, exit_pipe)
-    if os.getppid() != parent:  # the server has died: how its sessions end tells nothing of their programs
+    if (
+        os.getppid() != parent
+    ):  # the server has died: how its sessions end tells nothing of their programs
         os.dup2(os.open(os.devnull, os.O_WRONLY), exit_pipe)
     while children := Path(f"/proc/self/task/{own}/children").read_text().split():
         for pid in children:
@@ -349,7 +388,11 @@ def _with_rules(spec: WorkerSpec, asking: int) -> WorkerSpec:
     if spec.level != "landlock":
         return spec
     read, write = [*visible[0], *(f"/dev/{name}" for name in DEVICES)], [str(private), "/dev/null"]
-    return replace(spec, judge=asking, ruleset=linux.landlock_ruleset(read=read, listed=visible[1], write=write))
+    return replace(
+        spec,
+        judge=asking,
+        ruleset=linux.landlock_ruleset(read=read, listed=visible[1], write=write),
+    )
 
 
 def _reap(worker: int, exit_pipe: int, awaited: int = 0) -> None:

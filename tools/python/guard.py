@@ -26,7 +26,10 @@ PREFIX = "python-tool-server-"  # not that of earlier versions, whose folders ar
 _NAMED = re.compile(PREFIX + r"(\w{8})")
 _RLIMIT_LOCKS = 10  # has had no effect since Linux 2.4
 _MARK = re.compile(rb"^Max file locks +\d+ +(\d+) ", re.MULTILINE)
-_GRACE, _GLANCE = 1.0, 0.01  # seconds in which inits end what is theirs, and between two looks whether they have
+_GRACE, _GLANCE = (
+    1.0,
+    0.01,
+)  # seconds in which inits end what is theirs, and between two looks whether they have
 _REAPED = 3.0  # seconds in which a guard has ended after its server
 _AGAIN = 0.001  # seconds between two searches for processes, as long as there are any
 NAME = "python-guard"  # of its process
@@ -44,7 +47,9 @@ def reap(guard: int) -> None:
     """
     try:
         with contextlib.suppress(ChildProcessError):
-            if os.waitid(os.P_PIDFD, guard, os.WEXITED | os.WNOHANG) is None and messages.wait(guard, _REAPED):
+            if os.waitid(os.P_PIDFD, guard, os.WEXITED | os.WNOHANG) is None and messages.wait(
+                guard, _REAPED
+            ):
                 os.waitid(os.P_PIDFD, guard, os.WEXITED | os.WNOHANG)
     finally:
         os.close(guard)
@@ -71,7 +76,9 @@ def start_guard(folder: str, lock: int) -> tuple[socket.socket, int]:
     with contextlib.suppress(ChildProcessError):  # it has ended, and the kernel has reaped it
         os.waitpid(middle, 0)
     theirs.close()
-    return ours, int(ours.recv(messages.PACKET) or b"0")  # 0 where it was killed at once, which is found out
+    return ours, int(
+        ours.recv(messages.PACKET) or b"0"
+    )  # 0 where it was killed at once, which is found out
 
 
 def _guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
@@ -108,7 +115,9 @@ def lock_folder(folder: str) -> int | None:
         return None
     with contextlib.suppress(OSError):
         fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(place).st_uid == os.geteuid() and os.path.samestat(os.fstat(place), os.lstat(folder)):
+        if os.fstat(place).st_uid == os.geteuid() and os.path.samestat(
+            os.fstat(place), os.lstat(folder)
+        ):
             return place
     os.close(place)
     return None
@@ -164,7 +173,12 @@ def _has(pid: int, mark: int) -> bool:
     """Return whether a process lives and has a mark; this one has none."""
     try:
         found = _MARK.search(linux.read(f"/proc/{pid}/limits"))
-        return found is not None and int(found[1]) == mark and pid != os.getpid() and not _is_zombie(pid)
+        return (
+            found is not None
+            and int(found[1]) == mark
+            and pid != os.getpid()
+            and not _is_zombie(pid)
+        )
     except OSError:
         return False
 

@@ -49,7 +49,9 @@ class Interpreter:
         # A fresh session gives the same text for the same code.
         random.seed(0)
 
-    def serve(self, fork: "Callable[[Interpreter, str, list[int], list[int]], tuple[str, str] | None]") -> None:
+    def serve(
+        self, fork: "Callable[[Interpreter, str, list[int], list[int]], tuple[str, str] | None]"
+    ) -> None:
         """Answer `code` and, by `fork`, `fork` messages; raises EOFError when the parent goes away."""
         while True:
             message, fds = messages.receive(self.control)
@@ -61,7 +63,9 @@ class Interpreter:
                     self._leave_only_streams()
                 own = _getpid()
                 ended = self.run(code)
-                if message["once"] or _getpid() != own:  # a child of the program has come to the program's end
+                if (
+                    message["once"] or _getpid() != own
+                ):  # a child of the program has come to the program's end
                     _exit(self.finish(ended))
                 self._answer(message["key"], "status", self.settle(ended))
             elif reply := fork(self, message["fork"], message["left"], fds):
@@ -76,10 +80,15 @@ class Interpreter:
         linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
         try:
             tree = ast.parse(code, filename)
-            last: list[ast.stmt] = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+            last: list[ast.stmt] = (
+                [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+            )
             exec(compile(tree, filename, "exec", dont_inherit=True), self.namespace)
             if last:
-                exec(compile(ast.Interactive(last), filename, "single", dont_inherit=True), self.namespace)
+                exec(
+                    compile(ast.Interactive(last), filename, "single", dont_inherit=True),
+                    self.namespace,
+                )
         except SystemExit as stop:
             return stop
         except BaseException as error:
@@ -174,7 +183,9 @@ class Interpreter:
     def _report(self, error: BaseException) -> None:
         try:
             self._say(_traceback(error))
-        except BaseException:  # the agent's own exceptions may fail to print, and memory may be used up
+        except (
+            BaseException
+        ):  # the agent's own exceptions may fail to print, and memory may be used up
             self._say(f"{type(error).__name__}\n")
 
     def _say(self, text: str) -> None:
@@ -189,7 +200,9 @@ def _stream(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
-def _traceback(error: BaseException, from_exception: Any = traceback.TracebackException.from_exception) -> str:
+def _traceback(
+    error: BaseException, from_exception: Any = traceback.TracebackException.from_exception
+) -> str:
     report = from_exception(error, compact=True)
     pending: list[traceback.TracebackException | None] = [report]
     while pending:

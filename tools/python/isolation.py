@@ -60,13 +60,19 @@ PACKAGES = "packages"  # the folder of the allowed packages, where there are no 
 class FileView:
     """What programs see of the machine's files: a path is seen where the nearest of these, or itself, is shown."""
 
-    shown: tuple[str, ...]  # interpreter, libraries, the system's programs, allowed packages: files, folders, links
+    shown: tuple[
+        str, ...
+    ]  # interpreter, libraries, the system's programs, allowed packages: files, folders, links
     hidden: tuple[str, ...]  # what lies below a shown folder and is not seen
-    packages: dict[str, tuple[str, ...]]  # the entries of installed folders that are shown, by folder
+    packages: dict[
+        str, tuple[str, ...]
+    ]  # the entries of installed folders that are shown, by folder
     prefix: str  # where the interpreter says that it is installed
     exec_prefix: str
     readable: tuple[str, ...]  # the largest files and folders of which everything is seen
-    listed: tuple[str, ...]  # folders of which something is hidden, and that an interpreter or programs have to list
+    listed: tuple[
+        str, ...
+    ]  # folders of which something is hidden, and that an interpreter or programs have to list
 
 
 visible: tuple[list[str], list[str]] = [], []
@@ -90,13 +96,19 @@ def take_packages(view: FileView, folder: str) -> None:
         visible[0][:], visible[1][:] = [*view.readable, places[0]], view.listed
     sys.path += places
     sys.prefix, sys.exec_prefix = view.prefix, view.exec_prefix
-    for add in (site.setquit, site.setcopyright, site.sethelper):  # `exit`, `copyright`, `help` and the like
+    for add in (
+        site.setquit,
+        site.setcopyright,
+        site.sethelper,
+    ):  # `exit`, `copyright`, `help` and the like
         add()
 
 
 def remove_folder(folder: str | Path) -> None:
     """Remove a work folder, whatever a program made of it: `shutil.rmtree` fails where folders are deep or closed."""
-    pending = [top := Path(folder)]  # what is in a folder within it is moved up, so that no path is long
+    pending = [
+        top := Path(folder)
+    ]  # what is in a folder within it is moved up, so that no path is long
     while pending:
         with contextlib.suppress(OSError):
             (place := pending.pop()).chmod(0o700)
@@ -137,8 +149,14 @@ def count_entries(folder: str | Path, most: int) -> int:
 
 
 def set_limits() -> None:
-    limits = {resource.RLIMIT_FSIZE: FILE, resource.RLIMIT_NOFILE: open_files(), resource.RLIMIT_NPROC: PROCESSES}
-    limits |= dict.fromkeys((resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK), 0)
+    limits = {
+        resource.RLIMIT_FSIZE: FILE,
+        resource.RLIMIT_NOFILE: open_files(),
+        resource.RLIMIT_NPROC: PROCESSES,
+    }
+    limits |= dict.fromkeys(
+        (resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK), 0
+    )
     for what, value in (limits | {resource.RLIMIT_SIGPENDING: 16 * PROCESSES}).items():
         messages.limit(what, value)
 
@@ -192,7 +210,9 @@ def map_users(pid: int) -> None:
 @functools.cache
 def _agents_maps() -> dict[str, bytes]:
     lines = {name: Path(f"/proc/self/{name}").read_text().splitlines() for name in _identities()}
-    return {name: b"%d %d 1\n" % (USER, 0 if len(own) == 1 else USER) for name, own in lines.items()}
+    return {
+        name: b"%d %d 1\n" % (USER, 0 if len(own) == 1 else USER) for name, own in lines.items()
+    }
 
 
 def _identities() -> dict[str, int]:
@@ -201,7 +221,9 @@ def _identities() -> dict[str, int]:
 
 def _maps(path: str, identity: int) -> str:
     """Return the map of a user namespace: this process's own user as 0 and, where it may, nobody as the agent."""
-    ranges = [[int(number) for number in line.split()] for line in Path(path).read_text().splitlines()]
+    ranges = [
+        [int(number) for number in line.split()] for line in Path(path).read_text().splitlines()
+    ]
     nobody = any(first <= _NOBODY < first + count for first, _, count in ranges)
     return f"0 {identity} 1\n" + (f"{USER} {_NOBODY} 1\n" if nobody and not os.geteuid() else "")
 
@@ -219,7 +241,9 @@ def become_agent() -> None:
 def _build_tree(view: FileView) -> None:
     """Make the tree and move into it; this process needs a user and a mount namespace of its own."""
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
-    base = next(folder for folder in ("/tmp", "/mnt", "/var/tmp", "/dev/shm") if Path(folder).is_dir())
+    base = next(
+        folder for folder in ("/tmp", "/mnt", "/var/tmp", "/dev/shm") if Path(folder).is_dir()
+    )
     # The tree is built under a mount, and `base` may lie above the interpreter: what is bound is opened before.
     sources = {path: os.open(path, os.O_PATH) for path in view.shown if not Path(path).is_symlink()}
     proc = os.open("/proc", os.O_PATH)
@@ -232,7 +256,9 @@ def _build_tree(view: FileView) -> None:
     masks = []
     for path in sorted([*sources, *view.hidden]):  # what is above another comes before it
         target = base + path
-        if path.endswith((".dist-info", ".egg-info")):  # small, and a mount costs every boundary something
+        if path.endswith(
+            (".dist-info", ".egg-info")
+        ):  # small, and a mount costs every boundary something
             Path(target).mkdir(parents=True)
             for name in ("METADATA", "PKG-INFO"):
                 if (told := Path(f"/proc/self/fd/{sources[path]}/{name}")).is_file():

@@ -22,7 +22,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
+NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
+    0x00020000,
+    0x04000000,
+    0x08000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 _PR_SET_NAME = 15
@@ -34,7 +41,9 @@ _MOUNT_SETATTR = 442
 _CAPABILITY_VERSION_3 = struct.pack("=Ii", 0x20080522, 0)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SYSINFO = struct.Struct("@48xQ8xQQ24xI4x")  # struct sysinfo: its sharedram, totalswap, freeswap and mem_unit
+_SYSINFO = struct.Struct(
+    "@48xQ8xQQ24xI4x"
+)  # struct sysinfo: its sharedram, totalswap, freeswap and mem_unit
 SOCKET, _PIPE = 2 * 212_992, 2**16
 """Bytes that a socket and a pipe hold at most with the kernel's usual settings, which a program may not change."""
 
@@ -82,16 +91,32 @@ def setns(fd: int, namespaces: int) -> None:
 
 def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
     """Mount a file system; of bind mounts `kind` is empty."""
-    arguments = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    arguments = (
+        source.encode(),
+        target.encode(),
+        kind.encode(),
+        ctypes.c_ulong(flags),
+        options.encode(),
+    )
     _checked(f"mount {target}", _libc.mount, *arguments)
 
 
 def read_only(target: str, *, below: bool) -> None:
     """Make a mount read-only, without device files or set-user-id programs; with all mounts `below` it or without."""
-    attributes = (ctypes.c_uint64 * 4)(MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0)  # as MOUNT_ATTR_* have the same bits
+    attributes = (ctypes.c_uint64 * 4)(
+        MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0
+    )  # as MOUNT_ATTR_* have the same bits
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     path = ctypes.c_char_p(target.encode())
-    syscall(f"mount_setattr {target}", _MOUNT_SETATTR, _AT_FDCWD, path, _AT_RECURSIVE if below else 0, attributes, size)
+    syscall(
+        f"mount_setattr {target}",
+        _MOUNT_SETATTR,
+        _AT_FDCWD,
+        path,
+        _AT_RECURSIVE if below else 0,
+        attributes,
+        size,
+    )
 
 
 def pivot_root(new: str, old: str) -> None:
@@ -104,7 +129,9 @@ def unmount(target: str) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    _checked("prctl", _libc.prctl, ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
+    _checked(
+        "prctl", _libc.prctl, ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3
+    )
 
 
 def set_process_name(name: str) -> None:
@@ -161,9 +188,14 @@ def place_of(pid: int) -> str:
 def kill_tree(pidfd: int) -> None:
     """Kill the process behind a pidfd and all its descendants; harmless where it has ended."""
     with contextlib.suppress(OSError):
-        fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines())
+        fields = dict(
+            line.split(":", 1)
+            for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
+        )
         root = int(fields.get("Pid", -1))
-        found = [os.pidfd_open(pid) for pid in process_tree([root]) if pid != root] if root > 0 else []
+        found = (
+            [os.pidfd_open(pid) for pid in process_tree([root]) if pid != root] if root > 0 else []
+        )
         for fd in (pidfd, *found):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
@@ -189,7 +221,9 @@ def memory_of(pids: Sequence[int], over: int, machine: int = 0, grown: int = 0) 
 class Machine:
     """What the whole machine holds at a moment, which tells whether it is worth looking at what a session holds."""
 
-    shared: int  # bytes of shared memory: shared mappings, and files in memory, which have limits too
+    shared: (
+        int  # bytes of shared memory: shared mappings, and files in memory, which have limits too
+    )
     kernel: int  # bytes that processes hold without having them mapped: see `kernel_memory`
 
 
@@ -232,7 +266,9 @@ def kernel_memory_of(pids: Sequence[int], over: int, grown: int) -> int:
                 link, told = os.readlink(f"{place}/fd/{number}"), f"{place}/fdinfo/{number}"  # noqa: PTH115
                 if link.startswith("socket:"):
                     held = max(held, grown) if _IN_FLIGHT.search(read(told)) else held
-                elif link == "anon_inode:[eventpoll]" or (link.startswith("/") and link not in known):
+                elif link == "anon_inode:[eventpoll]" or (
+                    link.startswith("/") and link not in known
+                ):
                     known.add(link)
                     small += max(0, _lines(told, SMALL + _FDINFO) - _FDINFO)
         if small > SMALL:
@@ -277,7 +313,9 @@ def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
     for path in (f"{place_of(pid)}/fd/{number}" for pid in pids for number in _files(pid)):
         with contextlib.suppress(OSError):
             status = os.stat(path)  # noqa: PTH116
-            kinds[status.st_dev, status.st_ino] = stat.S_IFMT(status.st_mode)  # a pipe may have a name
+            kinds[status.st_dev, status.st_ino] = stat.S_IFMT(
+                status.st_mode
+            )  # a pipe may have a name
     found = Counter(kinds.values())
     return (sockets or found[stat.S_IFSOCK]) * SOCKET + found[stat.S_IFIFO] * _PIPE
 
@@ -285,11 +323,15 @@ def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
 def landlock_version() -> int:
     """Return the version of the kernel's Landlock; 0 where it has none, or where it is disabled or forbidden."""
     with contextlib.suppress(OSError):
-        return syscall("landlock", _CREATE_RULESET, None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION)
+        return syscall(
+            "landlock", _CREATE_RULESET, None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION
+        )
     return 0
 
 
-def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Sequence[str] = ()) -> int:
+def landlock_ruleset(
+    *, read: Sequence[str], write: Sequence[str], listed: Sequence[str] = ()
+) -> int:
     """Return the descriptor of a ruleset, for `enforce_landlock`.
 
     Under a `read` path files can be read, run and listed, under a `listed` path folders be listed; under a `write` path
@@ -330,7 +372,9 @@ def enforce_landlock(ruleset: int) -> None:
 def syscall(what: str, number: int, *arguments: object) -> int:
     """Make a system call by its number and return what it returns; `what` begins the message of a failure."""
     if number < 0:
-        raise OSError(f"{what}: machine {os.uname().machine} is not supported; x86_64 and aarch64 are")
+        raise OSError(
+            f"{what}: machine {os.uname().machine} is not supported; x86_64 and aarch64 are"
+        )
     return _checked(what, _libc.syscall, ctypes.c_long(number), *arguments)
 
 
@@ -347,7 +391,14 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(beneath).st_mode):
             rights &= _ON_FILES
         attr = struct.pack("=Qi", rights, beneath)  # struct landlock_path_beneath_attr
-        syscall(f"the kernel refuses a Landlock rule for {path!r}", _ADD_RULE, ruleset, _RULE_PATH_BENEATH, attr, 0)
+        syscall(
+            f"the kernel refuses a Landlock rule for {path!r}",
+            _ADD_RULE,
+            ruleset,
+            _RULE_PATH_BENEATH,
+            attr,
+            0,
+        )
     finally:
         os.close(beneath)
 
@@ -368,7 +419,11 @@ def _resident(pid: int) -> int:
 def _proportional(pid: int) -> int:
     """Return bytes of memory in which what n processes share counts as an n-th for each; without shared mappings."""
     try:
-        sizes = dict(re.findall(rb"^(Pss|Pss_Shmem): +(\d+)", read(f"{place_of(pid)}/smaps_rollup"), re.MULTILINE))
+        sizes = dict(
+            re.findall(
+                rb"^(Pss|Pss_Shmem): +(\d+)", read(f"{place_of(pid)}/smaps_rollup"), re.MULTILINE
+            )
+        )
     except PermissionError:  # it hides
         return _resident(pid)
     except OSError:

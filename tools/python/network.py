@@ -10,7 +10,11 @@ import struct
 
 # Bytes that a connection may hold at each end (least, first, most), and ended ones that are remembered. The usual
 # 32 MiB would go far beyond what a socket is counted with (`linux.SOCKET`).
-_SETTINGS = {"tcp_rmem": "4096 65536 131072", "tcp_wmem": "4096 16384 131072", "tcp_max_tw_buckets": "256"}
+_SETTINGS = {
+    "tcp_rmem": "4096 65536 131072",
+    "tcp_wmem": "4096 16384 131072",
+    "tcp_max_tw_buckets": "256",
+}
 _SET_FLAGS, _UP = 0x8914, 1  # SIOCSIFFLAGS, IFF_UP
 _REQUEST = struct.Struct("16sh22x")  # struct ifreq: a device's name and its flags
 

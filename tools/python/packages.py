@@ -32,7 +32,12 @@ _WHOLE = (".dist-info", ".egg-info", ".libs")
 _ROOTS = ("", "/usr", "/usr/local")
 _PROGRAMS, _LIBRARIES = ("bin", "sbin"), ("lib", "lib32", "lib64", "libx32")
 _SHARED = ("locale", "misc", "perl", "terminfo", "zoneinfo")
-_OTHERS = ("/etc/ld.so.cache", "/usr/include", "/usr/libexec", *(f"/usr/share/{name}" for name in _SHARED))
+_OTHERS = (
+    "/etc/ld.so.cache",
+    "/usr/include",
+    "/usr/libexec",
+    *(f"/usr/share/{name}" for name in _SHARED),
+)
 # Of a folder of libraries, those folders below it in which nobody installs packages of Python or keeps a checkout.
 _OF_LIBRARIES = re.compile(
     r"[\w.]+-linux-\w+|python\d\.\d+t?|gcc|gconv|git-core|locale|ossl-modules|perl[\d.]*|pkgconfig|ssl|terminfo"
@@ -43,14 +48,22 @@ _PROGRAM = re.compile(r"python[\d.]*t?")
 
 def check_packages(packages: str | Iterable[str]) -> tuple[str, ...]:
     """Return normal names of distributions, sorted; ValueError for one that is not installed, or cannot be given."""
-    names = set(filter(None, map(str.strip, packages.split(",") if isinstance(packages, str) else packages)))
+    names = set(
+        filter(None, map(str.strip, packages.split(",") if isinstance(packages, str) else packages))
+    )
     for name in names:
         if _normal(name) not in (found := _closure([name])):
-            raise ValueError(f"packages has {name!r}, which is not installed; install it or leave it out")
+            raise ValueError(
+                f"packages has {name!r}, which is not installed; install it or leave it out"
+            )
         if _OWN in found:
-            raise ValueError(f"packages has {name!r}, with which programs would see {_OWN} itself; leave it out")
+            raise ValueError(
+                f"packages has {name!r}, with which programs would see {_OWN} itself; leave it out"
+            )
         if _sources(found[_normal(name)]):
-            raise ValueError(f"packages has {name!r}, an editable install, which programs cannot see; install a wheel")
+            raise ValueError(
+                f"packages has {name!r}, an editable install, which programs cannot see; install a wheel"
+            )
     return tuple(sorted(map(_normal, names)))
 
 
@@ -68,7 +81,10 @@ def owned(packages: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 def installed() -> set[str]:
     """Return the folders and archives from which this process imports anything but the standard library."""
-    found = {Path(__file__).resolve().parents[2], *map(Path, [*site.getsitepackages(), site.getusersitepackages()])}
+    found = {
+        Path(__file__).resolve().parents[2],
+        *map(Path, [*site.getsitepackages(), site.getusersitepackages()]),
+    }
     found.update(Path(entry).resolve() for entry in sys.path)
     for distribution in metadata.distributions():
         found.add(_folder(distribution))
@@ -115,7 +131,9 @@ def _files(distribution: metadata.Distribution) -> Iterator[tuple[str, ...]]:
     for file in distribution.files or ():
         yield file.parts
     for name in (distribution.read_text("top_level.txt") or distribution.name).split():
-        yield from ((entry.name,) for entry in _folder(distribution).glob(f"{name}*") if entry.stem == name)
+        yield from (
+            (entry.name,) for entry in _folder(distribution).glob(f"{name}*") if entry.stem == name
+        )
 
 
 def _entries(folder: Path, files: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -125,7 +143,11 @@ def _entries(folder: Path, files: Iterable[tuple[str, ...]]) -> Iterator[str]:
         if not _NO_MODULE.fullmatch(first):
             below.setdefault(first, []).append(tuple(rest))
     for name, rests in below.items():
-        if (path := folder / name).is_dir() and not name.endswith(_WHOLE) and not any(path.glob("__init__.*")):
+        if (
+            (path := folder / name).is_dir()
+            and not name.endswith(_WHOLE)
+            and not any(path.glob("__init__.*"))
+        ):
             yield from (f"{name}/{entry}" for entry in _entries(path, filter(None, rests)))
         elif path.exists():
             yield name
@@ -147,13 +169,22 @@ def make_view(allowed: tuple[str, ...] = ()) -> FileView:
     shown, hidden = {path for path in _OTHERS if Path(path).exists()}, installed()
     folders = [f"{root}/{name}" for root in _ROOTS for name in (*_PROGRAMS, *_LIBRARIES)]
     shown |= {folder for folder in folders if Path(folder).is_symlink()}
-    shown |= {f"{root}/{name}" for root in _ROOTS for name in _PROGRAMS if Path(f"{root}/{name}").is_dir()}
+    shown |= {
+        f"{root}/{name}" for root in _ROOTS for name in _PROGRAMS if Path(f"{root}/{name}").is_dir()
+    }
     libraries = [f"{root}/{name}" for root in _ROOTS for name in _LIBRARIES]
     for base in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
         libraries += [f"{base}/lib", f"{base}/lib64"]
     for prefix in map(plain, {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}):
         *links, real = _followed(prefix)
-        shown |= {*links, *(str(path) for path in Path(real, "bin").glob("python*") if _PROGRAM.fullmatch(path.name))}
+        shown |= {
+            *links,
+            *(
+                str(path)
+                for path in Path(real, "bin").glob("python*")
+                if _PROGRAM.fullmatch(path.name)
+            ),
+        }
         shown |= {str(path) for path in Path(real).glob("pyvenv.cfg")}
     shown.update(_followed(plain(sys.executable)))
     for folder in libraries:
@@ -161,13 +192,23 @@ def make_view(allowed: tuple[str, ...] = ()) -> FileView:
             _look_into(folder, shown, hidden)
     hidden -= shown
     shown |= {f"{folder}/{entry}" for folder, entries in packages.items() for entry in entries}
-    seen = tuple(sorted(path for path in shown if _nearest(path, shown - {path}) <= _nearest(path, hidden)))
-    unseen = tuple(sorted(path for path in hidden if _nearest(path, shown) > _nearest(path, hidden - {path})))
-    above = [path for path in {str(Path(one).parent) for one in unseen} if _PYTHON.fullmatch(Path(path).name)]
+    seen = tuple(
+        sorted(path for path in shown if _nearest(path, shown - {path}) <= _nearest(path, hidden))
+    )
+    unseen = tuple(
+        sorted(path for path in hidden if _nearest(path, shown) > _nearest(path, hidden - {path}))
+    )
+    above = [
+        path
+        for path in {str(Path(one).parent) for one in unseen}
+        if _PYTHON.fullmatch(Path(path).name)
+    ]
     listed = [path for path in above if _nearest(path, seen) > _nearest(path, unseen)]
     listed += filter(os.path.isdir, ["/usr"])
     readable = tuple(part for path in seen for part in _readable(path, seen, unseen))
-    return FileView(seen, unseen, packages, plain(sys.prefix), plain(sys.exec_prefix), readable, tuple(listed))
+    return FileView(
+        seen, unseen, packages, plain(sys.prefix), plain(sys.exec_prefix), readable, tuple(listed)
+    )
 
 
 def plain(path: str) -> str:
@@ -182,7 +223,11 @@ def _look_into(folder: str, shown: set[str], hidden: set[str]) -> None:
     for path in sorted(Path(folder).iterdir()):
         if path.is_symlink() or (path.is_file() and ".so" in path.name):
             known.append(path)
-        elif path.is_dir() and _OF_LIBRARIES.fullmatch(path.name) and {*path.iterdir()} - {*path.glob("*-packages")}:
+        elif (
+            path.is_dir()
+            and _OF_LIBRARIES.fullmatch(path.name)
+            and {*path.iterdir()} - {*path.glob("*-packages")}
+        ):
             known.append(path)
             hidden.update(map(str, path.glob("*-packages")))
         elif path.is_dir():
@@ -195,7 +240,9 @@ def _look_into(folder: str, shown: set[str], hidden: set[str]) -> None:
 
 
 def _readable(path: str, shown: tuple[str, ...], hidden: tuple[str, ...]) -> Iterator[str]:
-    if path in hidden or Path(path).is_symlink():  # what a link leads to is seen where it is shown itself
+    if (
+        path in hidden or Path(path).is_symlink()
+    ):  # what a link leads to is seen where it is shown itself
         return
     if not any(other.startswith(f"{path}/") for other in hidden):
         yield path
@@ -207,7 +254,9 @@ def _readable(path: str, shown: tuple[str, ...], hidden: tuple[str, ...]) -> Ite
 
 def _nearest(path: str, among: Iterable[str]) -> int:
     """Return the length of the longest path among some that is this one or lies above it; 0 if there is none."""
-    return max((len(other) for other in among if path == other or path.startswith(f"{other}/")), default=0)
+    return max(
+        (len(other) for other in among if path == other or path.startswith(f"{other}/")), default=0
+    )
 
 
 def _followed(path: str) -> Iterator[str]:

@@ -25,10 +25,16 @@ from pathlib import Path
 from . import linux
 from .network import LocalNetwork
 
-_Code = list[tuple[int, int, int, int]]  # instructions of classic BPF: operation, jump if true, jump if false, operand
+_Code = list[
+    tuple[int, int, int, int]
+]  # instructions of classic BPF: operation, jump if true, jump if false, operand
 _Rules = dict[str, _Code]  # what answers a call, by its name
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _ARGS = 0, 4, 16  # offsets into struct seccomp_data, whose six arguments have 8 bytes each
+_NUMBER, _ARCH, _ARGS = (
+    0,
+    4,
+    16,
+)  # offsets into struct seccomp_data, whose six arguments have 8 bytes each
 _ALLOW, _KILL, _ASK, _ERRNO = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x00050000
 _DENY, _ABSENT, _INVALID = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS, _ERRNO | errno.EINVAL
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
@@ -37,7 +43,10 @@ _SET_MODE_FILTER, _TSYNC, _NEW_LISTENER = 1, 1, 8
 OWN = int.from_bytes(b"held own")
 """What `setsid` is given, which the kernel does not read, by a process that the judge is to hold apart."""
 
-SOCKETS = {"namespaces": (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK), "landlock": ()}
+SOCKETS = {
+    "namespaces": (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
+    "landlock": (),
+}
 """The families of `socket` at each level; `socketpair` makes AF_UNIX ones at all."""
 _PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
 _DATAGRAM = 2  # the bit of SOCK_DGRAM and SOCK_RAW: a pair of these can still send to any address
@@ -48,10 +57,20 @@ _CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
 _CLOSE_RANGE_UNSHARE = 2
 _SOCKOPTS_DENIED = (7, 8, 13)  # SO_SNDBUF, SO_RCVBUF, SO_LINGER
 _SOL_SOCKET, _SOL_TCP = 1, 6
-_BUFFERS = (32, 33, 60, 73)  # of SOL_SOCKET: SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ZEROCOPY, SO_RESERVE_MEM
+_BUFFERS = (
+    32,
+    33,
+    60,
+    73,
+)  # of SOL_SOCKET: SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ZEROCOPY, SO_RESERVE_MEM
 _TCP_ULP = 31  # would put code of the kernel between a connection and its program, such as TLS
-_MAP_HUGETLB = 0x40000  # pages of a pool of the machine, which no figure of a process counts as its memory
-_ADVICE_DENIED = (20, 21)  # MADV_COLD, MADV_PAGEOUT: memory that a program has moved to swap does not count as held
+_MAP_HUGETLB = (
+    0x40000  # pages of a pool of the machine, which no figure of a process counts as its memory
+)
+_ADVICE_DENIED = (
+    20,
+    21,
+)  # MADV_COLD, MADV_PAGEOUT: memory that a program has moved to swap does not count as held
 _RLIMIT_LOCKS = 10  # has no effect of its own: it carries the mark of a server (`guard`)
 _PERSONALITIES = (0, 0xFFFFFFFF)  # Linux's own, and the query
 # FIOCLEX, FIONCLEX, FIONREAD, FIONBIO, FICLONE, SIOCGIFNAME, SIOCGIFINDEX
@@ -72,12 +91,18 @@ _TABLES: dict[str, dict[str, tuple[int, int | None]]] = {
     for table, lines in json.loads(Path(__file__).with_name("calls.json").read_text()).items()
 }
 _ALLOWED = _TABLES["allowed"]
-_INSIDE = _TABLES["inside"]  # would reach what lies outside, where no file tree and no network of its own prevent it
-CHANGES = _TABLES["changes"]  # of files, which the judge makes itself at level `landlock`, in the session's folder
+_INSIDE = _TABLES[
+    "inside"
+]  # would reach what lies outside, where no file tree and no network of its own prevent it
+CHANGES = _TABLES[
+    "changes"
+]  # of files, which the judge makes itself at level `landlock`, in the session's folder
 _ENTERING = _TABLES["entering"]  # needed on the way in; the second filter refuses them
 _ABOUT_PROCESSES = _TABLES["about_processes"]  # name a process by their first argument
 _PRIORITIES = _TABLES["priorities"]  # by the second, where the first is 0
-_ATTRIBUTES = _TABLES["attributes"]  # fail as on a file system without extended ones, as those who copy files expect
+_ATTRIBUTES = _TABLES[
+    "attributes"
+]  # fail as on a file system without extended ones, as those who copy files expect
 PAGES = _TABLES["pages"]  # hand pages of files to sockets and pipes, where nothing counts them
 _JUDGED = _TABLES["judged"]
 CALLS = {name: numbers for table in _TABLES.values() for name, numbers in table.items()}
@@ -121,8 +146,15 @@ def build_filter(level: str) -> bytes:
     rules["fcntl"] = _judge(1, _EQUAL, _FCNTLS, yes=_ALLOW, no=_DENY)
     rules["fcntl"] = [*_refuse(1, _EQUAL, _OPEN_FILE_LOCKS, _INVALID), *rules["fcntl"]]
     # A process that cannot be dumped would hide its memory from whoever measures it.
-    dumpable = [(_EQUAL, 0, 4, linux.PR_SET_DUMPABLE), *_judge(1, _EQUAL, [1], yes=_ALLOW, no=_DENY)]
-    rules["prctl"] = [(_LOAD, 0, 0, _ARGS), *dumpable, *_judge(0, _EQUAL, _PRCTLS, yes=_ALLOW, no=_DENY)]
+    dumpable = [
+        (_EQUAL, 0, 4, linux.PR_SET_DUMPABLE),
+        *_judge(1, _EQUAL, [1], yes=_ALLOW, no=_DENY),
+    ]
+    rules["prctl"] = [
+        (_LOAD, 0, 0, _ARGS),
+        *dumpable,
+        *_judge(0, _EQUAL, _PRCTLS, yes=_ALLOW, no=_DENY),
+    ]
     # Larger buffers than memory is counted with, and a socket that holds up whoever closes it.
     options = _judge(2, _EQUAL, _SOCKOPTS_DENIED, yes=_DENY, no=_ALLOW)
     of_sockets = _where(1, _EQUAL, _SOL_SOCKET, _refuse(2, _EQUAL, _BUFFERS, _DENY))
@@ -142,8 +174,13 @@ def build_last_filter(level: str) -> bytes:
     """Return the second filter, for `install` with a listener: what it cannot decide is the judge's."""
     rules: _Rules = {name: [_answer(_DENY)] for name in _ENTERING}
     rules |= {name: _judge(0, _EQUAL, [0], yes=_ALLOW, no=_ASK) for name in _ABOUT_PROCESSES}
-    rules |= {name: [*_unless(0, [0]), *_judge(1, _EQUAL, [0], yes=_ALLOW, no=_ASK)] for name in _PRIORITIES}
-    rules |= {name: [_answer(_ASK)] for name in ("setsid", *(CHANGES if level == "landlock" else ()))}
+    rules |= {
+        name: [*_unless(0, [0]), *_judge(1, _EQUAL, [0], yes=_ALLOW, no=_ASK)]
+        for name in _PRIORITIES
+    }
+    rules |= {
+        name: [_answer(_ASK)] for name in ("setsid", *(CHANGES if level == "landlock" else ()))
+    }
     if SOCKETS[level]:  # whoever asks for a socket of the network is given a network first
         rules["socket"] = _judge(0, _EQUAL, (socket.AF_INET, socket.AF_INET6), yes=_ASK, no=_ALLOW)
     return _build(rules, [_answer(_ALLOW)], [_answer(_ALLOW)])
@@ -156,11 +193,16 @@ def install(program: bytes, *, listening: bool = False) -> int:
     the kernel has no such filters or refuses this one.
     """
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)  # as the kernel asks
-    refused = "the kernel refuses a seccomp filter (it needs CONFIG_SECCOMP_FILTER and a sound program)"
+    refused = (
+        "the kernel refuses a seccomp filter (it needs CONFIG_SECCOMP_FILTER and a sound program)"
+    )
     flag = _NEW_LISTENER if listening else _TSYNC
     result = linux.syscall(refused, number("seccomp"), _SET_MODE_FILTER, flag, sock_fprog(program))
     if result and not listening:
-        raise OSError(errno.EBUSY, f"thread {result} has a seccomp filter of its own: install before it gets one")
+        raise OSError(
+            errno.EBUSY,
+            f"thread {result} has a seccomp filter of its own: install before it gets one",
+        )
     return result
 
 
@@ -179,7 +221,12 @@ def begin_session() -> None:
 def _build(rules: _Rules, other: _Code, newer: _Code) -> bytes:
     """Return the program that answers calls by the rules, and all others up to the newest one in one way."""
     # Kill strangers, and leave the call's number in the register.
-    head = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _ARCHES[_machine()]), _answer(_KILL), (_LOAD, 0, 0, _NUMBER)]
+    head = [
+        (_LOAD, 0, 0, _ARCH),
+        (_EQUAL, 1, 0, _ARCHES[_machine()]),
+        _answer(_KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
     if _machine() == "x86_64":
         head += [(_AT_LEAST, 0, 1, _X32), _answer(_KILL)]
     numbered = {number(name): body for name, body in rules.items()}
@@ -221,7 +268,12 @@ def _where(arg: int, test: int, value: int, then: _Code) -> _Code:
 
 def _if_given(arg: int, answer: int) -> _Code:
     """Answer a call whose argument, a pointer of 64 bits, is not null, and go on with another."""
-    halves = [(_LOAD, 0, 0, _ARGS + 8 * arg), (_EQUAL, 0, 2, 0), (_LOAD, 0, 0, _ARGS + 8 * arg + 4), (_EQUAL, 1, 0, 0)]
+    halves = [
+        (_LOAD, 0, 0, _ARGS + 8 * arg),
+        (_EQUAL, 0, 2, 0),
+        (_LOAD, 0, 0, _ARGS + 8 * arg + 4),
+        (_EQUAL, 1, 0, 0),
+    ]
     return [*halves, _answer(answer)]
 
 
@@ -232,12 +284,20 @@ def _answer(action: int) -> tuple[int, int, int, int]:
 def _machine() -> str:
     if (machine := os.uname().machine) not in _ARCHES or struct.calcsize("P") != 8:
         here = f"a {8 * struct.calcsize('P')}-bit Python on {machine!r}"
-        raise NotImplementedError(f"no seccomp filter for {here}: there are 64-bit ones for {', '.join(_ARCHES)}")
+        raise NotImplementedError(
+            f"no seccomp filter for {here}: there are 64-bit ones for {', '.join(_ARCHES)}"
+        )
     return machine
 
 
-_RECEIVE, _ANSWER, _CONTINUE = 0xC0502100, 0xC0182101, 1  # SECCOMP_IOCTL_NOTIF_*, SECCOMP_USER_NOTIF_FLAG_CONTINUE
-_NOTICE = struct.Struct("=QII iIQ 6Q")  # struct seccomp_notif: id, pid, flags, and struct seccomp_data
+_RECEIVE, _ANSWER, _CONTINUE = (
+    0xC0502100,
+    0xC0182101,
+    1,
+)  # SECCOMP_IOCTL_NOTIF_*, SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_NOTICE = struct.Struct(
+    "=QII iIQ 6Q"
+)  # struct seccomp_notif: id, pid, flags, and struct seccomp_data
 _VERDICT = struct.Struct("=Qq iI")  # struct seccomp_notif_resp: id, value, error, flags
 _REMEMBERED = 16  # sessions within sessions that are told apart
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW = -100, 0x100
@@ -310,7 +370,12 @@ class _Bench:
         elif name == "fchmod":
             at, path, value, flags = _int(args[0]), 0, args[1], 0
         else:
-            at, path, value, flags = _int(args[0]), args[1], args[2], 0 if name == "fchmodat" else _int(args[3])
+            at, path, value, flags = (
+                _int(args[0]),
+                args[1],
+                args[2],
+                0 if name == "fchmodat" else _int(args[3]),
+            )
         place = Path(f"/proc/{asker}", "cwd" if at == _AT_FDCWD else f"fd/{at}")
         if path:
             place /= os.fsdecode(_read(asker, path, _PATH).partition(b"\0")[0])
@@ -328,7 +393,10 @@ class _Bench:
                 status, now = itself.stat(), time.time_ns()
                 seconds, nanos, *changed = struct.unpack("=4q", _read(asker, value, 32))
                 times = ((seconds, nanos, status.st_atime_ns), (*changed, status.st_mtime_ns))
-                accessed, modified = (now if n == _NOW else old if n == _OMIT else s * 10**9 + n for s, n, old in times)
+                accessed, modified = (
+                    now if n == _NOW else old if n == _OMIT else s * 10**9 + n
+                    for s, n, old in times
+                )
                 os.utime(itself, ns=(accessed, modified))
         finally:
             os.close(target)

@@ -24,11 +24,20 @@ from .guard import PREFIX, lock_folder, reap
 from .isolation import KINDS, LEVELS, LIBRARIES, remove_folder
 from .packages import make_view, plain
 
-DEADLINE = 60.0  # seconds in which the server must have started, and found a worker for whoever waits
+DEADLINE = (
+    60.0  # seconds in which the server must have started, and found a worker for whoever waits
+)
 
-_OURS = re.compile(rb"^oom [1-9].*^oom_kill [1-9]", re.MULTILINE | re.DOTALL)  # not that of a group above, or of all
+_OURS = re.compile(
+    rb"^oom [1-9].*^oom_kill [1-9]", re.MULTILINE | re.DOTALL
+)  # not that of a group above, or of all
 # One arena for all threads: each would take 64 MiB of an address space that is limited.
-_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "1", "PATH": os.defpath}
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "MALLOC_ARENA_MAX": "1",
+    "PATH": os.defpath,
+}
 
 # Bare stand-ins for this package and those above: the real ones import what would be copied with every fork.
 _BOOT = """
@@ -43,7 +52,9 @@ main(sys.argv[2], sys.argv[3])
 """
 
 
-def kind_of(code: str) -> str:  # the libraries that a program speaks of; a worker that has them ready runs it sooner
+def kind_of(
+    code: str,
+) -> str:  # the libraries that a program speaks of; a worker that has them ready runs it sooner
     return "+".join(library for library in LIBRARIES if library in code)
 
 
@@ -54,7 +65,9 @@ class LevelRefused(ToolFailure):
         weaker = LEVELS[LEVELS.index(level) + 1 :]
         remedy = " or ".join(f"level={name!r}" for name in weaker)
         allow = f"; to allow a weaker level, ask for {remedy} (docs/python-tool.md says what it gives up)"
-        super().__init__(f"the Python tool cannot run at level {level!r}: {reason}{allow if weaker else ''}")
+        super().__init__(
+            f"the Python tool cannot run at level {level!r}: {reason}{allow if weaker else ''}"
+        )
         self.level, self.reason = level, reason
 
 
@@ -134,7 +147,9 @@ class ToolServer:
         return message, fds
 
 
-_DESCRIPTORS = 7  # open files of this process that a session takes at most while it is opened or called
+_DESCRIPTORS = (
+    7  # open files of this process that a session takes at most while it is opened or called
+)
 _REMOVED = 200  # folders that one fork removes at most: their numbers have to fit into a packet
 
 
@@ -146,7 +161,9 @@ class SessionGroup:
     for reports on its end, and `events` tells of the boundary's control group, if it has one.
     """
 
-    def __init__(self, server: ToolServer, serial: int, folder: str, init: int, exit_pipe: int, *events: int) -> None:
+    def __init__(
+        self, server: ToolServer, serial: int, folder: str, init: int, exit_pipe: int, *events: int
+    ) -> None:
         self.server, self.serial, self.folder = server, serial, folder
         self.init, self.exit_pipe, self.events = init, exit_pipe, events
         self.members, self.born = 1, 1
@@ -191,7 +208,9 @@ class SessionGroup:
     def wait(self) -> None:
         """Wait until all processes are gone; raises `ToolFailure` when they are not after a minute."""
         if not messages.wait(self.init, DEADLINE):
-            raise ToolFailure(f"the processes of a Python session did not end within {DEADLINE:g} s of being killed")
+            raise ToolFailure(
+                f"the processes of a Python session did not end within {DEADLINE:g} s of being killed"
+            )
 
     def read_exit(self, timeout: float) -> None:
         """Note what the exit pipe reports, within `timeout` seconds; an end without a report is that of the server."""
@@ -208,8 +227,15 @@ class SessionGroup:
 
     def set_busy(self, memory: int, until: float | None) -> None:
         """Tell the server of a call of at most `memory` bytes a member that is to end by a time, None when it has."""
-        note = {"serial": self.serial, "memory": memory * self.members, "until": until, "members": self.members}
-        with contextlib.suppress(OSError):  # a server that has ended took its sessions along, which is found out
+        note = {
+            "serial": self.serial,
+            "memory": memory * self.members,
+            "until": until,
+            "members": self.members,
+        }
+        with contextlib.suppress(
+            OSError
+        ):  # a server that has ended took its sessions along, which is found out
             messages.send(self.server.notes, note)
 
 

@@ -27,7 +27,9 @@ from .server import DEADLINE, LevelRefused, SessionGroup, current_server
 
 CLOSED = "the Python session was closed while it ran a program: the tool was closed or reset, or the process ended"
 _PIECE = 2**16
-_ANSWERS: dict[str, Status] = {status: status for status in (Status.OK, Status.ERROR, Status.MEMORY)}
+_ANSWERS: dict[str, Status] = {
+    status: status for status in (Status.OK, Status.ERROR, Status.MEMORY)
+}
 _ANSWERED = 10.0  # seconds in which a session must have been forked
 _REAPED = 1.0  # seconds in which the end of a process must be known after its init's end
 _STRAY = 0.001  # seconds after a packet that is no answer: a program that floods its socket waits for us, not we for it
@@ -53,7 +55,9 @@ class PythonSession:
     closes once the call under way has let go of `_turn`.
     """
 
-    def __init__(self, group: SessionGroup, control: socket.socket, output: int, member: int) -> None:
+    def __init__(
+        self, group: SessionGroup, control: socket.socket, output: int, member: int
+    ) -> None:
         self.group, self.control, self.output = group, control, output
         self.process = -1  # a pidfd, once it is known
         self.ended = False
@@ -72,7 +76,9 @@ class PythonSession:
                 raise OSError(message["failed"])
             self.process = os.pidfd_open(sender)
             self._fds.append(self.process)
-            if os.getsid(sender) != sender:  # of what a fork did itself, it is this that others rely on
+            if (
+                os.getsid(sender) != sender
+            ):  # of what a fork did itself, it is this that others rely on
                 raise OSError("it is no session of its own")
         except (EOFError, OSError, ValueError) as error:
             raise ToolFailure(f"the Python session did not start: {error}") from error
@@ -115,7 +121,9 @@ class PythonSession:
 
     def _twin(self, until: float) -> "PythonSession":
         if self.group.members >= PROCESSES:
-            raise CannotFork(f"the Python session cannot be forked: it and its forks are {PROCESSES}, all they may be")
+            raise CannotFork(
+                f"the Python session cannot be forked: it and its forks are {PROCESSES}, all they may be"
+            )
         try:
             ours, theirs, reading, writing = _connect()
         except OSError as error:  # this process, or the machine, has as many open files as it may
@@ -136,13 +144,17 @@ class PythonSession:
             twin._end()
             if isinstance(error, CannotFork):
                 raise
-            raise CannotFork(f"the Python session cannot be forked: it does not answer ({error})") from error
+            raise CannotFork(
+                f"the Python session cannot be forked: it does not answer ({error})"
+            ) from error
         return twin
 
     def end(self) -> None:
         """End the session, with the last of a group all processes, and wait; a call under way raises `ToolFailure`."""
         self.ended = True
-        if self.group.server.owner != os.getpid():  # whoever held the locks may be no thread of this process
+        if (
+            self.group.server.owner != os.getpid()
+        ):  # whoever held the locks may be no thread of this process
             self._end()
             return
         with self._gate:
@@ -202,7 +214,9 @@ class PythonSession:
         time.sleep(_STRAY)
         return None
 
-    def _post_mortem(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> ProgramRun:
+    def _post_mortem(
+        self, status: Status | None, timeout: float, output: bytearray, once: bool
+    ) -> ProgramRun:
         """End the session, wait until it is gone, and say how its program ended."""
         group = self.group
         if not group.overstepped() and group.members > 1:
@@ -214,7 +228,9 @@ class PythonSession:
         group.read_exit(0)
         all_ended = group.out_of_memory or messages.wait(group.init, 0)
         reaped = time.monotonic() + _REAPED
-        while all_ended and not group.lost and group.exit_status is None and time.monotonic() < reaped:
+        while (
+            all_ended and not group.lost and group.exit_status is None and time.monotonic() < reaped
+        ):
             group.read_exit(_REAPED)  # the server's report, the reaper's, and the end
         exit_status, memory = group.exit_status, group.out_of_memory
         self._finish()
@@ -250,7 +266,9 @@ class PythonSession:
 
     def _check_owner(self) -> None:
         if (owner := self.group.server.owner) != os.getpid():
-            raise ToolFailure(f"the Python session belongs to process {owner}, not to its fork; reset it")
+            raise ToolFailure(
+                f"the Python session belongs to process {owner}, not to its fork; reset it"
+            )
 
     def _check_alive(self) -> None:
         if self.ended or not self._end.alive:
@@ -316,7 +334,9 @@ def require(level: str) -> None:
 
 def _run_of(exit_status: int, output: bytes) -> ProgramRun:
     if (code := os.waitstatus_to_exitcode(exit_status)) >= 0:
-        return ProgramRun(Status.ERROR if code else Status.OK, output, f"exit code {code}" if code > 1 else None)
+        return ProgramRun(
+            Status.ERROR if code else Status.OK, output, f"exit code {code}" if code > 1 else None
+        )
     if -code == MEMORY_SIGNAL:
         return ProgramRun(Status.MEMORY, output)
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

@@ -26,11 +26,22 @@ from .zygote import Zygote, start_zygote
 # What ends a boundary, sent to its init.
 STOP = {"namespaces": signal.SIGKILL, "landlock": signal.SIGTERM, "rlimits-only": signal.SIGTERM}
 _QUERY = 0xFFFFFFFF  # asks `linux.personality` for the present one
-_REST, _AFTER = 0.05, 0.002  # seconds for which no boundary is begun after a call began, and after one ended
-LOOK, GLANCE = 0.05, 0.25  # seconds between two looks at the boundaries that work, and at the others
+_REST, _AFTER = (
+    0.05,
+    0.002,
+)  # seconds for which no boundary is begun after a call began, and after one ended
+LOOK, GLANCE = (
+    0.05,
+    0.25,
+)  # seconds between two looks at the boundaries that work, and at the others
 _GRACE = 0.5  # seconds after the end of its call's time in which the parent has ended a boundary itself, if it can
-LEAVING = 16  # folders of ended sessions that may wait for their removal before no other session is begun
-_STRAYS, _STRAY = 1000, 0.001  # searches for processes that an init left behind, and seconds between two
+LEAVING = (
+    16  # folders of ended sessions that may wait for their removal before no other session is begun
+)
+_STRAYS, _STRAY = (
+    1000,
+    0.001,
+)  # searches for processes that an init left behind, and seconds between two
 _ENDING = 1.0  # seconds in which an init, and what it has to end, have ended
 _DYING = 0.02  # seconds in which a process that was killed, and cannot be used any more, has ended
 
@@ -62,7 +73,9 @@ def main(level: str, folder: str) -> None:
     if folder:
         supervisor.watch()
     memory = f"limited by the kernel, and {counted}" if groups else counted
-    messages.write_frame(life, {"stop": STOP[level], "memory": memory, "guard": supervisor.guard_pid})
+    messages.write_frame(
+        life, {"stop": STOP[level], "memory": memory, "guard": supervisor.guard_pid}
+    )
     try:
         supervisor.serve(notes, dict(zip(KINDS, queues)))
     finally:
@@ -110,15 +123,28 @@ class Poller(selectors.DefaultSelector):
     def wait(self, until: float) -> None:
         """Wait until a time of `time.monotonic` for descriptors, and call their functions."""
         for key, _ in self.select(None if until == math.inf else until - time.monotonic()):
-            if self.get_map().get(key.fd) is key:  # one before may have closed it, and its number be that of a new one
+            if (
+                self.get_map().get(key.fd) is key
+            ):  # one before may have closed it, and its number be that of a new one
                 key.data()
 
 
 class Supervisor:
     def __init__(
-        self, life: socket.socket, level: str, folder: str, groups: Groups | None = None, lock: int = -1
+        self,
+        life: socket.socket,
+        level: str,
+        folder: str,
+        groups: Groups | None = None,
+        lock: int = -1,
     ) -> None:
-        self.life, self.level, self.folder, self.groups, self.lock = life, level, folder, groups, lock
+        self.life, self.level, self.folder, self.groups, self.lock = (
+            life,
+            level,
+            folder,
+            groups,
+            lock,
+        )
         self.guard: socket.socket | None = None
         self.guard_pid = 0
         self.leaving: set[int] = set()  # boundaries whose folders the guard has yet to remove
@@ -163,7 +189,10 @@ class Supervisor:
             if self.groups and boundary.memory != message["memory"]:
                 self.groups.limit(message["serial"], message["memory"])
             boundary.until, boundary.memory = message["until"], message["memory"]
-            boundary.members, boundary.active = message["members"], True  # also after a call, until a look says no
+            boundary.members, boundary.active = (
+                message["members"],
+                True,
+            )  # also after a call, until a look says no
 
     def watch(self) -> None:
         """Start a guard, and ask it again for what the one before may not have done."""
@@ -234,7 +263,11 @@ class Supervisor:
                 boundary.ours.append(events)
             prepared = boundary.start_init() if self.level == "namespaces" else None
         except OSError as error:  # of which two say that its init was killed at once
-            self.fail(serial, str(error), known=not isinstance(error, BrokenPipeError | ProcessLookupError))
+            self.fail(
+                serial,
+                str(error),
+                known=not isinstance(error, BrokenPipeError | ProcessLookupError),
+            )
             return
         if prepared:
             self.poller.on(prepared.fileno(), lambda: self.on_prepared(serial, prepared))
@@ -321,7 +354,9 @@ class Supervisor:
         boundary.ours = []
         boundary.hand_out(linux.shared_memory(), self.kernel_memory())
         self.stocks[boundary.kind].hand()
-        if self.stocks[boundary.kind].missing:  # none were made beyond those asked for, as long as they failed
+        if self.stocks[
+            boundary.kind
+        ].missing:  # none were made beyond those asked for, as long as they failed
             self.restock_after(_AFTER)
 
     def kernel_memory(self) -> int:
@@ -360,7 +395,9 @@ class Supervisor:
         zygote = self.zygotes.pop(kind)
         self.poller.forget(zygote.requests.fileno())
         zygote.requests.close()
-        for serial in [serial for serial, boundary in self.boundaries.items() if boundary.kind == kind]:
+        for serial in [
+            serial for serial, boundary in self.boundaries.items() if boundary.kind == kind
+        ]:
             self.discard(serial)
         if self.folder:
             self.end_strays()
@@ -400,7 +437,9 @@ class Supervisor:
         for boundary in self.boundaries.values():
             boundary.signal(STOP[self.level])
             boundary.ended(1.0)
-        for pid in linux.process_tree([own := os.getpid()]):  # zygotes, and what outlived an init that was killed
+        for pid in linux.process_tree(
+            [own := os.getpid()]
+        ):  # zygotes, and what outlived an init that was killed
             if pid != own:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -36,8 +36,12 @@ class WorkerSpec:
     folder: str  # where it works, a folder that it makes
     mapped: int  # bytes of address space that it has from the start
     group: int = -1  # what it joins its control group by; -1 where there is none
-    init: int = -1  # at level `namespaces`, a pidfd of the process whose namespaces it joins; else -1
-    judge: int = -1  # a socket to who decides about calls that name another process; -1 at level `rlimits-only`
+    init: int = (
+        -1
+    )  # at level `namespaces`, a pidfd of the process whose namespaces it joins; else -1
+    judge: int = (
+        -1
+    )  # a socket to who decides about calls that name another process; -1 at level `rlimits-only`
     ruleset: int = -1  # at level `landlock`, the descriptor of its rules; else -1
 
 
@@ -72,7 +76,9 @@ def _confine(spec: WorkerSpec) -> None:
         os.write(spec.group, b"0")
         os.close(spec.group)
     if spec.level == "namespaces":
-        linux.setns(spec.init, linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWNET)
+        linux.setns(
+            spec.init, linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWNET
+        )
         become_agent()
     elif spec.level == "landlock":
         linux.enforce_landlock(spec.ruleset)
@@ -93,7 +99,9 @@ def _rehearse(sock: socket.socket, spec: WorkerSpec) -> None:
     nowhere = os.open("/dev/null", os.O_WRONLY)
     for library in {"", *spec.kind.split("+")}:
         if not library or library in sys.modules:
-            Interpreter(sock, nowhere, spec.folder, spec.mapped).run("\n".join(PROGRAMS["rehearsals"][library]))
+            Interpreter(sock, nowhere, spec.folder, spec.mapped).run(
+                "\n".join(PROGRAMS["rehearsals"][library])
+            )
     os.close(nowhere)
     gc.freeze()
 
@@ -112,7 +120,9 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
     return socket.socket(fileno=ends[0]), ends[1]
 
 
-def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: list[int]) -> tuple[str, str] | None:
+def fork_session(
+    interpreter: Interpreter, folder: str, left: list[int], fds: list[int]
+) -> tuple[str, str] | None:
     """Fork a session onto the control socket and output pipe in `fds`; return how that went, in the twin None.
 
     The twin works in `folder`, says that it is ready, and is nobody's child but the boundary's. It is refused for a
@@ -121,7 +131,9 @@ def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: li
     stem = folder.rpartition("-")[0]
     for number in left:
         remove_folder(stem if number == 1 else f"{stem}-{number}")
-    refusal = _refusal({0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds}, interpreter.folder)
+    refusal = _refusal(
+        {0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds}, interpreter.folder
+    )
     generator, twin = random.getstate(), False  # forking reseeds it
     if not refusal:
         try:
@@ -134,7 +146,9 @@ def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: li
         return None
     messages.close(*fds)
     if refusal:
-        return "refused", "".join(mark for mark in refusal if mark.isprintable() and mark not in '"\\')[:500]
+        return "refused", "".join(
+            mark for mark in refusal if mark.isprintable() and mark not in '"\\'
+        )[:500]
     return "status", "ok"
 
 
@@ -181,7 +195,9 @@ def _move(folder: str) -> None:
 
 def _refusal(own: set[int], folder: str) -> str | None:
     """Why this session cannot fork; its threads, children and open files would not be copied but lost or shared."""
-    if others := [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]:
+    if others := [
+        thread.name for thread in threading.enumerate() if thread is not threading.current_thread()
+    ]:
         return f"it has live threads ({', '.join(others)})"
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -200,4 +216,6 @@ def _name(fd: int, folder: str) -> str:
     if kind := {stat.S_IFSOCK: "socket", stat.S_IFIFO: "pipe"}.get(stat.S_IFMT(status.st_mode)):
         return kind
     files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
-    return next((str(path) for path in files if os.path.samestat(path.lstat(), status)), f"descriptor {fd}")
+    return next(
+        (str(path) for path in files if os.path.samestat(path.lstat(), status)), f"descriptor {fd}"
+    )

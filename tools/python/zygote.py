@@ -54,7 +54,9 @@ class _Forker:
     def __init__(self, requests: socket.socket, level: str, kind: str) -> None:
         self.requests, self.level, self.kind = requests, level, kind
         self.workers: dict[int, int] = {}
-        self.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        self.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
 
     def serve(self) -> None:
         poll = select.poll()
@@ -86,7 +88,11 @@ class _Forker:
                 if init:
                     work(spec, control, output)
                 run_subreaper(spec, control, output, exit_pipe, own)
-            messages.send(self.requests, b'{"serial": %d, "pid": %d}' % (serial, pid), [pidfd := os.pidfd_open(pid)])
+            messages.send(
+                self.requests,
+                b'{"serial": %d, "pid": %d}' % (serial, pid),
+                [pidfd := os.pidfd_open(pid)],
+            )
         except OSError as error:
             messages.send(self.requests, {"serial": serial, "error": str(error)})
             messages.close(*fds)
@@ -99,7 +105,9 @@ class _Forker:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if (exit_pipe := self.workers.pop(ended[0], None)) is not None:
-                    if self.level == "namespaces":  # else it was a subreaper, which has reported its worker's end
+                    if (
+                        self.level == "namespaces"
+                    ):  # else it was a subreaper, which has reported its worker's end
                         messages.report(exit_pipe, messages.EXIT, ended[1])
                     os.close(exit_pipe)
 
@@ -113,7 +121,9 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _warm(kind)
         if level != "namespaces":  # there an interpreter finds them by itself
-            os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if Path(path).name == PACKAGES)
+            os.environ["PYTHONPATH"] = os.pathsep.join(
+                path for path in sys.path if Path(path).name == PACKAGES
+            )
         if level == "namespaces":
             os.environ["HOME"] = os.environ["TMPDIR"] = HOME
             # Its workers have the filter without an install of their own, which costs as much as their fork.
@@ -130,13 +140,17 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
 
 def _warm(kind: str) -> None:
     os.environ.clear()
-    os.environ.update(PROGRAMS["environment"], PATH=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin")
+    os.environ.update(
+        PROGRAMS["environment"], PATH=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    )
     for name in PROGRAMS["imports"].split():
         importlib.import_module(name)
     for name in filter(None, kind.split("+")):
         with contextlib.suppress(ImportError):  # the program will be told
             importlib.import_module(name)
-    if "sympy" in sys.modules:  # its first use fills caches, and the first few let the interpreter adapt its bytecode
+    if (
+        "sympy" in sys.modules
+    ):  # its first use fills caches, and the first few let the interpreter adapt its bytecode
         exec("\n".join(PROGRAMS["exercise"]), {})
     _seed_numpy()
     random.seed(0)
@@ -159,7 +173,9 @@ def _seed_numpy() -> None:
 class _Finder:
     """Finds `numpy.random`, once, and has its loader seed it."""
 
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if fullname != _NUMPY_RANDOM:
             return None
         sys.meta_path.remove(self)

@@ -89,11 +89,22 @@ class Search:
 
     name = "search"
 
-    def __init__(self, retriever: Retriever, k: int = 3, passage_chars: int = 1000, max_query: int = 512) -> None:
-        for what, value, least in (("k", k, 1), ("passage_chars", passage_chars, 16), ("max_query", max_query, 1)):
+    def __init__(
+        self, retriever: Retriever, k: int = 3, passage_chars: int = 1000, max_query: int = 512
+    ) -> None:
+        for what, value, least in (
+            ("k", k, 1),
+            ("passage_chars", passage_chars, 16),
+            ("max_query", max_query, 1),
+        ):
             if type(value) is not int or value < least:
                 raise ValueError(f"{what} is {value!r}; it must be an int of at least {least}")
-        self.retriever, self.k, self.passage_chars, self.max_query = retriever, k, passage_chars, max_query
+        self.retriever, self.k, self.passage_chars, self.max_query = (
+            retriever,
+            k,
+            passage_chars,
+            max_query,
+        )
         self.found: list[tuple[str, ...]] = []
         self._users = [self]  # of the back end; all forks share the list
 
@@ -111,7 +122,11 @@ class Search:
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
-        query, notice, seen = clean(arguments["query"]), "", self.found  # a reset meanwhile begins another list
+        query, notice, seen = (
+            clean(arguments["query"]),
+            "",
+            self.found,
+        )  # a reset meanwhile begins another list
         if not query:
             return ToolResult(Status.ERROR, "the query is empty; write what to look for")
         if len(query) > self.max_query:

@@ -37,7 +37,9 @@ def digest(parts: Iterable[object]) -> str:
     return hashlib.sha256(b"".join(json.dumps(part).encode() + b"\n" for part in parts)).hexdigest()
 
 
-def kept(folder: Path | None, key: str, make: Callable[[], Arrays], earlier: Sequence[str] = ()) -> Arrays:
+def kept(
+    folder: Path | None, key: str, make: Callable[[], Arrays], earlier: Sequence[str] = ()
+) -> Arrays:
     """Return the arrays of `make`, kept in a file under `key`; in memory where it cannot be written, with a log.
 
     `earlier` are the keys of version 1, 2, … of the same arrays. A file of these is left, and a log says that it is of
@@ -52,7 +54,12 @@ def kept(folder: Path | None, key: str, make: Callable[[], Arrays], earlier: Seq
         for number, old in enumerate(earlier, start=1):
             if (stale := folder / f"{old}.arrays").exists():
                 now = f"this turngym needs version {len(earlier) + 1}"
-                log.warning("the cached index %s is of version %d, and %s; it is made anew", stale, number, now)
+                log.warning(
+                    "the cached index %s is of version %d, and %s; it is made anew",
+                    stale,
+                    number,
+                    now,
+                )
     except (OSError, ValueError) as error:
         log.warning("the cached index %s cannot be used (%s); it is made anew", path, error)
     arrays = make()
@@ -60,7 +67,11 @@ def kept(folder: Path | None, key: str, make: Callable[[], Arrays], earlier: Seq
         _write(path, key, arrays)
         return _read(path, key)
     except (OSError, ValueError) as error:
-        log.warning("the index cannot be kept in %s (%s); it stays in the memory of this process", path, error)
+        log.warning(
+            "the index cannot be kept in %s (%s); it stays in the memory of this process",
+            path,
+            error,
+        )
         return arrays
 
 
@@ -129,4 +140,6 @@ class Texts:
 def joined(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return what `Texts` takes: the bytes, and where each text ends."""
     texts = list(texts)
-    return np.frombuffer(b"".join(texts), np.uint8), np.cumsum([len(text) for text in texts], dtype=np.int64)
+    return np.frombuffer(b"".join(texts), np.uint8), np.cumsum(
+        [len(text) for text in texts], dtype=np.int64
+    )

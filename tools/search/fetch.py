@@ -32,7 +32,8 @@ PORTS = {"http": 80, "https": 443}
 LONGEST = 2048  # characters of a URL
 _SPECIAL = tomllib.loads(Path(__file__).with_name("special.toml").read_text("utf-8"))
 _SPECIAL4, _SPECIAL6, _GLOBAL6, _EMBEDDING = (
-    tuple(map(ip_network, _SPECIAL[name].split())) for name in ("ipv4", "ipv6", "global6", "embedding")
+    tuple(map(ip_network, _SPECIAL[name].split()))
+    for name in ("ipv4", "ipv6", "global6", "embedding")
 )
 _PRIVATE_NAMES = frozenset(_SPECIAL["names"].split())
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
@@ -45,7 +46,12 @@ FIELDS = 256  # header fields of an answer
 TRIES = 4  # addresses of a host to which a connection is tried
 HTML = ("text/html", "application/xhtml+xml")
 KINDS = (*HTML, "text/plain", "application/json", "text/xml", "application/xml")
-_FIELDS = {"User-Agent": "turngym", "Accept": ", ".join(KINDS), "Accept-Encoding": "gzip", "Connection": "close"}
+_FIELDS = {
+    "User-Agent": "turngym",
+    "Accept": ", ".join(KINDS),
+    "Accept-Encoding": "gzip",
+    "Connection": "close",
+}
 
 
 class Blocked(ValueError):
@@ -85,7 +91,12 @@ def read_url(text: str) -> Place:
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     host, port = _split(authority)
     target = quote(rest[len(authority) :].partition("#")[0], safe="%/?:@!$&'()*+,;=~[]|")
-    return Place(scheme, _read_host(host), port or PORTS[scheme], target if target.startswith("/") else f"/{target}")
+    return Place(
+        scheme,
+        _read_host(host),
+        port or PORTS[scheme],
+        target if target.startswith("/") else f"/{target}",
+    )
 
 
 def follow(place: Place, location: str) -> Place:
@@ -143,11 +154,21 @@ class Guard:
         usual = port in PORTS.values()
         opened = (host, port) in self._allow or (usual and (host, None) in self._allow)
         if not opened and not usual and ("", port) not in self._allow:
-            raise Blocked(f"port {port} cannot be visited; {' and '.join(map(str, PORTS.values()))} can")
+            raise Blocked(
+                f"port {port} cannot be visited; {' and '.join(map(str, PORTS.values()))} can"
+            )
         literal = ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
-        if not opened and not literal and ("." not in host or host.rpartition(".")[2] in _PRIVATE_NAMES):
+        if (
+            not opened
+            and not literal
+            and ("." not in host or host.rpartition(".")[2] in _PRIVATE_NAMES)
+        ):
             raise Blocked(f"{host} is not a public host")
-        addresses = [host] if literal else within(seconds, lambda: self._resolve(host, port), "a host name's lookup")
+        addresses = (
+            [host]
+            if literal
+            else within(seconds, lambda: self._resolve(host, port), "a host name's lookup")
+        )
         if not addresses:
             raise OSError(f"{host} has no address")
         if not opened and not all(map(is_public, addresses)):
@@ -177,7 +198,9 @@ def _read_host(text: str) -> str:
             host = httpx.URL(scheme="http", host=host).raw_host.decode("ascii")  # by IDNA 2008
         host = host.removesuffix(".")
         labels = host.split(".")
-        if _NUMBER.fullmatch(labels[-1]):  # else inet_aton would read 2130706433, 0x7f.1 and 0177.0.0.1 as addresses
+        if _NUMBER.fullmatch(
+            labels[-1]
+        ):  # else inet_aton would read 2130706433, 0x7f.1 and 0177.0.0.1 as addresses
             return str(IPv4Address(host))
     except (ValueError, httpx.InvalidURL):
         raise problem from None
@@ -191,7 +214,9 @@ def _read_entry(entry: str) -> tuple[str, int | None]:
         host, port = _split(entry)
         return _read_host(host) if host or port is None else "", port
     except Blocked as problem:
-        raise ValueError(f"allow holds {entry!r}: {problem}; write host, host:port or :port") from None
+        raise ValueError(
+            f"allow holds {entry!r}: {problem}; write host, host:port or :port"
+        ) from None
 
 
 class Unread(RuntimeError):
@@ -242,7 +267,9 @@ class Wire(httpcore.NetworkStream):
     def close(self) -> None:
         self._stream.close()
 
-    def start_tls(self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, *_: Any, **__: Any) -> "Wire":
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, *_: Any, **__: Any
+    ) -> "Wire":
         self._stream = self._stream.start_tls(ssl_context, server_hostname, self._clock.left())
         return self
 
@@ -278,7 +305,9 @@ class Pinned(httpcore.NetworkBackend):
             self.wire.close()
 
 
-def fetch(url: str, guard: Guard, seconds: float, size: int, tls: ssl.SSLContext | None = None) -> Page:
+def fetch(
+    url: str, guard: Guard, seconds: float, size: int, tls: ssl.SSLContext | None = None
+) -> Page:
     """Get one page of up to `size` bytes, as sent and decoded, in `seconds`; `tls` None trusts the usual authorities.
 
     Raises `Blocked`, `Unread` and `Overdue`; none of their texts names an address that was looked up.
@@ -295,7 +324,9 @@ def fetch(url: str, guard: Guard, seconds: float, size: int, tls: ssl.SSLContext
     raise Blocked(f"the page redirects more than {REDIRECTS} times")
 
 
-def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLContext | None) -> Page | str:
+def _get(
+    place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLContext | None
+) -> Page | str:
     url = httpcore.URL(scheme=place.scheme, host=place.host, port=place.port, target=place.target)
     fields = {"Host": place.authority, **_FIELDS}
     if tls is None and place.scheme == "https":
@@ -305,9 +336,15 @@ def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLCon
             httpcore.ConnectionPool(ssl_context=tls, network_backend=backend) as pool,
             pool.stream("GET", url, headers=list(fields.items())) as response,
         ):
-            if len(sent := response.headers) > FIELDS or sum(len(name) + len(value) for name, value in sent) > HEAD:
+            if (
+                len(sent := response.headers) > FIELDS
+                or sum(len(name) + len(value) for name, value in sent) > HEAD
+            ):
                 raise Unread("the answer's head is too large")
-            head = {name.decode("latin-1").lower(): value.decode(errors="replace") for name, value in sent[::-1]}
+            head = {
+                name.decode("latin-1").lower(): value.decode(errors="replace")
+                for name, value in sent[::-1]
+            }
             if response.status in (301, 302, 303, 307, 308) and "location" in head:
                 return head["location"]
             kind, charset = _check_head(response.status, head)
@@ -327,7 +364,9 @@ def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLCon
         backend.close()
 
 
-_authorities = functools.cache(functools.partial(httpx.create_ssl_context, trust_env=False))  # it takes a while to make
+_authorities = functools.cache(
+    functools.partial(httpx.create_ssl_context, trust_env=False)
+)  # it takes a while to make
 
 
 def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:
@@ -339,7 +378,9 @@ def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:
     if (kind := kind.lower()) not in KINDS and not kind.endswith(("+json", "+xml")):
         raise Unread(f"the page is no text: its type is {kind[:60]!r}")
     named = (part.partition("=") for part in parameters)
-    return kind, next((value.strip("\"' ") for name, _, value in named if name.strip().lower() == "charset"), "")
+    return kind, next(
+        (value.strip("\"' ") for name, _, value in named if name.strip().lower() == "charset"), ""
+    )
 
 
 def _read_body(response: httpcore.Response, encoding: str, clock: Clock, size: int) -> bytes:

@@ -41,7 +41,11 @@ _VERSION = 2  # of `words` and of what an index holds
 _BATCH = 1024  # texts that an encoder is given at once
 _own = threading.local()  # a stemmer is not for several threads at once
 
-_MATRIX = {"data": "scores", "indices": "rows", "indptr": "starts"}  # what bm25s and we call its parts
+_MATRIX = {
+    "data": "scores",
+    "indices": "rows",
+    "indptr": "starts",
+}  # what bm25s and we call its parts
 
 Encode: TypeAlias = Callable[[list[str]], Any]  # n texts to an array [n, d]
 
@@ -57,13 +61,26 @@ class BM25:
     """
 
     def __init__(
-        self, passages: Sequence[Passage] | Path, cache: Path | None = None, *, k1: float = 1.5, b: float = 0.75
+        self,
+        passages: Sequence[Passage] | Path,
+        cache: Path | None = None,
+        *,
+        k1: float = 1.5,
+        b: float = 0.75,
     ) -> None:
         if not 0 <= k1 < float("inf") or not 0 <= b <= 1:
             raise ValueError(f"k1 is {k1} and b is {b}; k1 is 0 or more, and b from 0 to 1")
         if isinstance(passages, Path):
             content = content_digest(passages)
-            settings = [TITLE, k1, b, version("bm25s"), version("PyStemmer"), unicodedata.unidata_version, content]
+            settings = [
+                TITLE,
+                k1,
+                b,
+                version("bm25s"),
+                version("PyStemmer"),
+                unicodedata.unidata_version,
+                content,
+            ]
             keys = [digest([number, *settings]) for number in range(1, _VERSION + 1)]
             arrays = kept(cache, keys[-1], partial(_built, passages, k1, b, content), keys[:-1])
         else:
@@ -71,7 +88,9 @@ class BM25:
         self._passages = Texts(arrays["passages"], arrays["passage_ends"])
         self._words = _Words(arrays, "", _engine(k1, b), len(self._passages))
         self._unspaced = _Words(arrays, "unspaced_", _engine(k1, b), len(arrays["unspaced"]))
-        self._places: NDArray[np.int64] = arrays["unspaced"]  # which passages hold text without blanks between words
+        self._places: NDArray[np.int64] = arrays[
+            "unspaced"
+        ]  # which passages hold text without blanks between words
         self._titles = _Titles(arrays)
 
     @property
@@ -90,7 +109,10 @@ class BM25:
         if scores is None:
             return []
         hits = np.flatnonzero(scores)
-        shown = ((json.loads(self._passages[i]), float(scores[i])) for i in hits[best(scores[hits], k)].tolist())
+        shown = (
+            (json.loads(self._passages[i]), float(scores[i]))
+            for i in hits[best(scores[hits], k)].tolist()
+        )
         return [Passage(key, title, text, score) for (key, title, text), score in shown]
 
     def _scores(self, query: str) -> NDArray[np.float32] | None:
@@ -140,7 +162,9 @@ class _Titles:
 
     def __init__(self, arrays: Arrays) -> None:
         self._words = Texts(arrays["title_words"], arrays["title_word_ends"])
-        self._rows, self._sizes, self._starts = (arrays[f"title_{name}"] for name in ("rows", "sizes", "starts"))
+        self._rows, self._sizes, self._starts = (
+            arrays[f"title_{name}"] for name in ("rows", "sizes", "starts")
+        )
 
     def scores(self, words: Sequence[str], passages: int) -> NDArray[np.float32] | None:
         """Return |Q ∩ T| / |Q ∪ T| for the words Q of a query and T of each title; None where none shares a word."""
@@ -149,7 +173,9 @@ class _Titles:
         if not known:
             return None
         spans = [slice(self._starts[i], self._starts[i + 1]) for i in known]
-        rows, sizes = (np.concatenate([array[span] for span in spans]) for array in (self._rows, self._sizes))
+        rows, sizes = (
+            np.concatenate([array[span] for span in spans]) for array in (self._rows, self._sizes)
+        )
         titles, first, shared = np.unique(rows, return_index=True, return_counts=True)
         scores = np.zeros(passages, np.float32)
         scores[titles] = shared / (sizes[first] + len(asked) - shared)
@@ -165,13 +191,20 @@ class Dense:
     """
 
     def __init__(
-        self, passages: Sequence[Passage], encode: Encode, *, query_prefix: str = "", passage_prefix: str = ""
+        self,
+        passages: Sequence[Passage],
+        encode: Encode,
+        *,
+        query_prefix: str = "",
+        passage_prefix: str = "",
     ) -> None:
         if not passages:
             raise ValueError("there are no passages to search; give at least one")
         self._passages, self._encode, self._prefix = passages, encode, query_prefix
         texts = [f"{passage_prefix}{passage.title}\n{passage.text}" for passage in passages]
-        self._vectors = np.concatenate([_vectors(encode, texts[i : i + _BATCH]) for i in range(0, len(texts), _BATCH)])
+        self._vectors = np.concatenate(
+            [_vectors(encode, texts[i : i + _BATCH]) for i in range(0, len(texts), _BATCH)]
+        )
 
     @property
     def name(self) -> str:
@@ -189,14 +222,20 @@ class Dense:
         except ValueError as error:
             raise SearchFailure(Fault.MALFORMED, f"the query has no vector: {error}") from error
         except Exception as error:
-            raise SearchFailure(Fault.STATUS, f"the encoder failed: {type(error).__name__}: {error}") from error
-        return [replace(self._passages[i], score=float(scores[i])) for i in best(scores, k).tolist()]
+            raise SearchFailure(
+                Fault.STATUS, f"the encoder failed: {type(error).__name__}: {error}"
+            ) from error
+        return [
+            replace(self._passages[i], score=float(scores[i])) for i in best(scores, k).tolist()
+        ]
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
 
-def open_index(path: str | Path, cache_dir: str | Path | None = None, *, k1: float = 1.5, b: float = 0.75) -> BM25:
+def open_index(
+    path: str | Path, cache_dir: str | Path | None = None, *, k1: float = 1.5, b: float = 0.75
+) -> BM25:
     """Return the back end over a corpus file, its index kept in `cache_dir` or the user's cache; raises as `BM25`."""
     return BM25(Path(path), Path(cache_dir) if cache_dir else cache_folder(), k1=k1, b=b)
 
@@ -211,7 +250,9 @@ def read_corpus(path: str | Path) -> list[Passage]:
     passages, lines = [], dict[str, int]()
     for number, row in track(_rows(path), f"reading {path}"):
         if (passage := _passage(row, f"{path}:{number}")).id in lines:
-            raise ValueError(f"{path}: lines {lines[passage.id]} and {number} have the same id {passage.id!r}")
+            raise ValueError(
+                f"{path}: lines {lines[passage.id]} and {number} have the same id {passage.id!r}"
+            )
         lines[passage.id] = number
         passages.append(passage)
     if not passages:
@@ -227,7 +268,9 @@ def words(text: str) -> list[str]:
     stop = _stop_words()
     kept_words = [word for word in folded(text) if word not in stop]
     if not hasattr(_own, "stemmer"):  # one for each thread: it is not for several at once
-        _own.stemmer = _library("Stemmer").Stemmer("english", 0)  # 0: its cache would hold words of any length
+        _own.stemmer = _library("Stemmer").Stemmer(
+            "english", 0
+        )  # 0: its cache would hold words of any length
     return list(_own.stemmer.stemWords(kept_words))
 
 
@@ -247,7 +290,9 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise ImportError(f'vectors need sentence-transformers ({error}): pip install "turngym[dense]"') from error
+        raise ImportError(
+            f'vectors need sentence-transformers ({error}): pip install "turngym[dense]"'
+        ) from error
     model = SentenceTransformer(name, device=device)
     lock = threading.Lock()  # a fast tokenizer refuses a second caller
 
@@ -267,19 +312,25 @@ def content_digest(path: Path) -> str:
 
 def _check_file(path: Path) -> None:
     if not path.is_file():
-        raise FileNotFoundError(f"the corpus {path} does not exist or is no file; give a .jsonl or .jsonl.gz file")
+        raise FileNotFoundError(
+            f"the corpus {path} does not exist or is no file; give a .jsonl or .jsonl.gz file"
+        )
 
 
 def _built(passages: Sequence[Passage] | Path, k1: float, b: float, content: str = "") -> Arrays:
     if isinstance(passages, Path):
         path, passages = passages, read_corpus(passages)
         if content_digest(path) != content:
-            raise ValueError(f"the corpus {path} changed while it was read; try again when it is complete")
+            raise ValueError(
+                f"the corpus {path} changed while it was read; try again when it is complete"
+            )
     if not passages:
         raise ValueError("there are no passages to search; give at least one")
     going = track(passages, "indexing", len(passages))
     counted = [words(passage.title) * TITLE + words(passage.text) for passage in going]
-    data, ends = joined(json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages)
+    data, ends = joined(
+        json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages
+    )
     made: Arrays = {"passages": data, "passage_ends": ends}
     made |= _matrix(counted, "", _engine(k1, b))
     made |= _unspaced(passages, _engine(k1, b))
@@ -295,10 +346,14 @@ def _matrix(counted: list[list[str]], prefix: str, engine: Any) -> Arrays:
     if vocabulary:
         place = {word: i for i, word in enumerate(vocabulary)}
         engine.index(([[place[word] for word in each] for each in counted], place), False, False)
-        found = engine.scores  # of each word in each text that has it: scores, texts, and where each word's begin
+        found = (
+            engine.scores
+        )  # of each word in each text that has it: scores, texts, and where each word's begin
         made.update({key: found[name] for name, key in _MATRIX.items()})
     else:  # nothing but stop words, and so no mean length to divide by
-        made.update(scores=np.zeros(0, np.float32), rows=np.zeros(0, np.int32), starts=np.zeros(1, np.int64))
+        made.update(
+            scores=np.zeros(0, np.float32), rows=np.zeros(0, np.int32), starts=np.zeros(1, np.int64)
+        )
     return {f"{prefix}{name}": array for name, array in made.items()}
 
 
@@ -333,13 +388,17 @@ def _titles(passages: Sequence[Passage]) -> Arrays:
         "title_word_ends": word_ends,
         "title_rows": rows,
         "title_sizes": np.array([sizes[place] for place in rows.tolist()], np.int64),
-        "title_starts": np.cumsum([0, *(len(holding[word]) for word in vocabulary)], dtype=np.int64),
+        "title_starts": np.cumsum(
+            [0, *(len(holding[word]) for word in vocabulary)], dtype=np.int64
+        ),
     }
 
 
 def _engine(k1: float, b: float) -> Any:
     bm25s = _library("bm25s")
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG, and would speak up in everybody's logs
+    logging.getLogger("bm25s").setLevel(
+        logging.WARNING
+    )  # it sets DEBUG, and would speak up in everybody's logs
     return bm25s.BM25(k1=k1, b=b)
 
 
@@ -353,7 +412,9 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ValueError(f'the embedded index needs {name} ({error}): pip install "turngym[search]"') from error
+        raise ValueError(
+            f'the embedded index needs {name} ({error}): pip install "turngym[search]"'
+        ) from error
 
 
 def _vectors(encode: Encode, texts: list[str]) -> NDArray[np.float32]:
@@ -394,7 +455,9 @@ def _passage(row: Any, where: str) -> Passage:
     try:
         f"{key}{title}{text}".encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{where} holds half a character, which no UTF-8 can write: {error}") from None
+        raise ValueError(
+            f"{where} holds half a character, which no UTF-8 can write: {error}"
+        ) from None
     return Passage(str(key), title, text)
 
 

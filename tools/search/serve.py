@@ -39,7 +39,9 @@ TOPK = 100  # passages for a query
 PASSAGES = 2**15  # for all queries of a request
 DEFAULT_TOPK = 3  # where a request names none, as in Search-R1
 BODY = 2**20  # bytes of a request
-BODIES = 32 * 2**20  # bytes of all requests at a time; those of up to `SMALL` bytes are taken beyond it
+BODIES = (
+    32 * 2**20
+)  # bytes of all requests at a time; those of up to `SMALL` bytes are taken beyond it
 ANSWERS = 128 * 2**20  # bytes of all answers at a time that are not taken yet, likewise
 SEARCHERS = 8  # searches at once, each on a thread
 
@@ -89,7 +91,9 @@ def _listen(host: str, port: int, token: str) -> socket.socket:
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise ValueError("the token holds characters that no header can carry")
     if not token and not is_loopback(host):
-        raise ValueError(f"host {host!r} can be reached from other machines; give a token, or the host 127.0.0.1")
+        raise ValueError(
+            f"host {host!r} can be reached from other machines; give a token, or the host 127.0.0.1"
+        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=CONNECTIONS)
@@ -98,14 +102,20 @@ def _listen(host: str, port: int, token: str) -> socket.socket:
         return listener
     except OSError as error:
         why = error.strerror or error
-        raise OSError(f"cannot listen on {host}:{port}: {why}; give another host or port (0 is any)") from None
+        raise OSError(
+            f"cannot listen on {host}:{port}: {why}; give another host or port (0 is any)"
+        ) from None
 
 
 class _App:
     def __init__(self, retriever: Retriever, token: str, names: Collection[str]) -> None:
         self._retriever, self._secret = retriever, f"Bearer {token}".encode() if token else b""
         self._hosts = Hosts(names)
-        self._places, self._bodies, self._answers = asyncio.Semaphore(SEARCHERS), HeldBytes(), HeldBytes()
+        self._places, self._bodies, self._answers = (
+            asyncio.Semaphore(SEARCHERS),
+            HeldBytes(),
+            HeldBytes(),
+        )
         self.connections: Collection[Any] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +136,9 @@ class _App:
         self._admit(scope)
         path, method = scope["path"], scope["method"]
         if (allowed := {"/retrieve": "POST", "/health": "GET"}.get(path)) is None:
-            raise Refusal(404, f"there is no {path[:80]!r} here; there are POST /retrieve and GET /health")
+            raise Refusal(
+                404, f"there is no {path[:80]!r} here; there are POST /retrieve and GET /health"
+            )
         if method != allowed:
             raise Refusal(405, f"{path} takes {allowed}", allow=allowed)
         if method == "GET":
@@ -135,14 +147,20 @@ class _App:
 
     def _admit(self, scope: Scope) -> None:
         head, sent = dict(scope["headers"]), scope["headers"]
-        lines = [scope["raw_path"], scope["query_string"], *(name + b": \r\n" + value for name, value in sent)]
+        lines = [
+            scope["raw_path"],
+            scope["query_string"],
+            *(name + b": \r\n" + value for name, value in sent),
+        ]
         if sum(map(len, lines)) > HEAD:
             raise Refusal(431, f"the head has more than {HEAD} bytes")
         if b"content-length" in head and b"transfer-encoding" in head:
             raise Refusal(400, "it has both Content-Length and Transfer-Encoding; send one of them")
         admit(self._hosts, scope)
         if self._secret and not hmac.compare_digest(head.get(b"authorization", b""), self._secret):
-            raise Refusal(401, "give the token: Authorization: Bearer TOKEN", www_authenticate="Bearer")
+            raise Refusal(
+                401, "give the token: Authorization: Bearer TOKEN", www_authenticate="Bearer"
+            )
         if len(self.connections) > CONNECTIONS:
             raise Refusal(503, f"there are more than {CONNECTIONS} connections", retry_after="1")
 
@@ -153,16 +171,24 @@ class _App:
                 taken += part
                 held.add(len(part), BODIES, "large requests")
                 if len(taken) > BODY:
-                    raise Refusal(413, f"the body has more than {BODY} bytes; send fewer queries at once")
+                    raise Refusal(
+                        413, f"the body has more than {BODY} bytes; send fewer queries at once"
+                    )
             return await self._results(*_read(bytes(taken)), share)
 
-    async def _results(self, queries: list[str], topk: int, scores: bool, share: Share) -> list[bytes]:
+    async def _results(
+        self, queries: list[str], topk: int, scores: bool, share: Share
+    ) -> list[bytes]:
         """Return the answer in parts, of which each but the first and the last has the passages of a query."""
         try:
             found = list[bytes]()
-            for at in range(0, len(queries), SEARCHERS):  # so that many queries leave places to other requests
+            for at in range(
+                0, len(queries), SEARCHERS
+            ):  # so that many queries leave places to other requests
                 batch = queries[at : at + SEARCHERS]
-                found += await asyncio.gather(*(self._search(query, topk, scores, share) for query in batch))
+                found += await asyncio.gather(
+                    *(self._search(query, topk, scores, share) for query in batch)
+                )
         except Refusal:
             raise
         except SearchFailure as failure:
@@ -170,7 +196,11 @@ class _App:
         except Exception as error:
             _log.exception("the search of %r failed", queries)
             raise Refusal(500, f"the search failed: {type(error).__name__}: {error}") from error
-        return [b'{"result": [', *(b", " * (place > 0) + part for place, part in enumerate(found)), b"]}"]
+        return [
+            b'{"result": [',
+            *(b", " * (place > 0) + part for place, part in enumerate(found)),
+            b"]}",
+        ]
 
     async def _search(self, query: str, topk: int, scores: bool, share: Share) -> bytes:
         def search() -> bytes:
@@ -186,14 +216,19 @@ class _App:
 
 async def _send(parts: list[bytes], share: Share, send: Send) -> None:
     """Send an answer bit by bit, so that what a slow client has not taken is here and counted."""
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % sum(map(len, parts)))]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % sum(map(len, parts))),
+    ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     parts.reverse()
     waiting = bytearray()
     while parts:
         waiting += parts.pop()
         for _ in range(len(waiting) // PART):
-            await send({"type": "http.response.body", "body": bytes(waiting[:PART]), "more_body": True})
+            await send(
+                {"type": "http.response.body", "body": bytes(waiting[:PART]), "more_body": True}
+            )
             del waiting[:PART]
             share.give_back(min(PART, share.held))
     await send({"type": "http.response.body", "body": bytes(waiting)})
@@ -208,15 +243,21 @@ def _read(body: bytes) -> tuple[list[str], int, bool]:
     try:
         for name in fields:
             if name not in ("queries", "topk", "return_scores"):
-                raise ShapeError(f"{name[:80]!r} is no field; there are queries, topk and return_scores")
+                raise ShapeError(
+                    f"{name[:80]!r} is no field; there are queries, topk and return_scores"
+                )
         queries = [query.string() for query in request["queries"].array()]
         if (count := len(queries)) > QUERIES:
             raise ShapeError(f"queries has {count} entries; at most {QUERIES} are answered at once")
         if (longest := max(map(len, queries), default=0)) > QUERY:
-            raise ShapeError(f"queries has one of {longest} characters; at most {QUERY} are searched")
+            raise ShapeError(
+                f"queries has one of {longest} characters; at most {QUERY} are searched"
+            )
         topk = DEFAULT_TOPK if fields.get("topk") is None else request["topk"].integer(1, TOPK)
         if topk * count > PASSAGES:
-            raise ShapeError(f"{count} queries with topk {topk} ask for more than {PASSAGES} passages; ask for fewer")
+            raise ShapeError(
+                f"{count} queries with topk {topk} ask for more than {PASSAGES} passages; ask for fewer"
+            )
         return queries, topk, "return_scores" in request and request["return_scores"].boolean()
     except ShapeError as error:
         raise Refusal(422, str(error)) from None
@@ -227,7 +268,10 @@ def _shown(passages: list[Passage], scores: bool) -> bytes:
 
     def document(passage: Passage) -> dict[str, Any]:
         # A title of several lines would end before the text begins.
-        shown = {"id": passage.id, "contents": join_contents(" ".join(passage.title.split()), passage.text)}
+        shown = {
+            "id": passage.id,
+            "contents": join_contents(" ".join(passage.title.split()), passage.text),
+        }
         return {"document": shown, "score": passage.score} if scores else shown
 
     return serialize([document(passage) for passage in passages])

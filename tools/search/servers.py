@@ -23,7 +23,9 @@ FIXES = {
 }
 
 
-def served(url: str, kind: str = "search-r1", index: str | None = None, timeout: float = 10.0) -> Retriever:
+def served(
+    url: str, kind: str = "search-r1", index: str | None = None, timeout: float = 10.0
+) -> Retriever:
     """Return the back end that asks the server at `url`, once that has shown that it is there.
 
     kind: What it speaks, one of `SERVERS`.
@@ -39,7 +41,11 @@ def served(url: str, kind: str = "search-r1", index: str | None = None, timeout:
         fix = "name the one to search" if index is None else "leave it out"
         raise ValueError(f"index is {index!r}, and the back end is {kind!r}; {fix}")
     limits, token = Limits(deadline=timeout), os.environ.get(TOKEN, "")
-    retriever = Elastic(url, index, limits=limits) if index is not None else SearchR1(url, token=token, limits=limits)
+    retriever = (
+        Elastic(url, index, limits=limits)
+        if index is not None
+        else SearchR1(url, token=token, limits=limits)
+    )
     try:
         retriever.check()
     except SearchFailure:
@@ -78,7 +84,11 @@ class _SearchServer:
             self._fail(failure)
 
     def _fail(self, failure: HttpFailure | ShapeError) -> NoReturn:
-        fault, status = (failure.fault, failure.status) if isinstance(failure, HttpFailure) else (Fault.MALFORMED, 0)
+        fault, status = (
+            (failure.fault, failure.status)
+            if isinstance(failure, HttpFailure)
+            else (Fault.MALFORMED, 0)
+        )
         fix = self.down if fault is Fault.CONNECT else FIXES[fault]
         if status in (401, 403):
             fix = "give the secret that it asks for"
@@ -134,7 +144,9 @@ class Elastic(_SearchServer):
             raise ValueError(f"index is {index!r}; give the name of one index, in small letters")
         api_key, basic = os.environ.get(KEY, ""), os.environ.get(BASIC, "")
         secret = f"Basic {base64.b64encode(basic.encode()).decode()}" if basic else ""
-        super().__init__(url, f"/{index}/_search", f"ApiKey {api_key}" if api_key else secret, limits)
+        super().__init__(
+            url, f"/{index}/_search", f"ApiKey {api_key}" if api_key else secret, limits
+        )
         self.name = f"the index {index} of {self._client.url.removesuffix(f'/{index}/_search')}"
 
     def search(self, query: str, k: int) -> list[Passage]:

@@ -56,7 +56,9 @@ _RUN = re.compile(f"[{_UNSPACED}]+")
 _ANY = re.compile(
     f"[{_UNSPACED}\u3190-\u319f\u3200-\u33ff\uff65-\uffdc\U0001f200-\U0001f265]"
 )  # also what NFKC makes them of
-_MIXED = re.compile(rf"(?:[{_UNSPACED}]|[^\W_])+")  # runs in which words of other scripts may be enclosed
+_MIXED = re.compile(
+    rf"(?:[{_UNSPACED}]|[^\W_])+"
+)  # runs in which words of other scripts may be enclosed
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -99,5 +101,7 @@ def without_unspaced(text: str) -> str:
 def folded(text: str) -> list[str]:
     """Return the words of a text, runs of letters and digits, in lower case and without accents."""
     if not text.isascii():
-        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+        text = "".join(
+            c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)
+        )
     return _WORD.findall(text.lower())

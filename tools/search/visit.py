@@ -36,10 +36,16 @@ _VALUES = re.compile(r"""=\s*+("[^"]*+"|'[^']*+'|[^\s"'>]*+)""")
 _HIDDEN = re.compile(r"\shidden(?=[\s=/>])", re.IGNORECASE)
 _STYLED = re.compile(r"display\s*+:\s*+none|visibility\s*+:\s*+hidden", re.IGNORECASE)
 _HREF = re.compile(r"""\shref\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s"'>]++)""", re.IGNORECASE)
-_LONG_NUMBER = re.compile("&#[xX]?[0-9a-fA-F]{9,}+;?")  # no character; int() refuses one of thousands of digits
+_LONG_NUMBER = re.compile(
+    "&#[xX]?[0-9a-fA-F]{9,}+;?"
+)  # no character; int() refuses one of thousands of digits
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _META = re.compile(rb"""<meta\s[^>]{0,400}charset\s*+=\s*+["']?([\w.:-]{1,40})""", re.IGNORECASE)
-_MARKS_OF_ORDER = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS_OF_ORDER = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 class Visit(StatelessTool):
@@ -72,7 +78,12 @@ class Visit(StatelessTool):
         check_range("timeout", timeout, 0.01, 600, "seconds")
         check_range("max_chars", max_chars, 64, 2**20, "characters")
         check_range("max_bytes", max_bytes, 2**10, 2**26, "bytes")
-        self.timeout, self.max_chars, self.max_bytes, self.links = timeout, max_chars, max_bytes, links
+        self.timeout, self.max_chars, self.max_bytes, self.links = (
+            timeout,
+            max_chars,
+            max_bytes,
+            links,
+        )
         self._guard, self._tls = Guard(allow, resolve), tls
 
     @property
@@ -92,12 +103,18 @@ class Visit(StatelessTool):
         except Unread as problem:
             return ToolResult(Status.ERROR, f"no page: {problem}")
         except Overdue:
-            return ToolResult(Status.TIMEOUT, f"no page: it did not come within {self.timeout:g} seconds")
+            return ToolResult(
+                Status.TIMEOUT, f"no page: it did not come within {self.timeout:g} seconds"
+            )
         return ToolResult(Status.OK, self._show(page))
 
     def _show(self, page: Page) -> str:
         text, is_html = decode(page.body, page.charset, page.kind in HTML), page.kind in HTML
-        read = read_html(text, page.url, self.max_chars, self.links) if is_html else ("", plain(text), True)
+        read = (
+            read_html(text, page.url, self.max_chars, self.links)
+            if is_html
+            else ("", plain(text), True)
+        )
         title, text, complete = read
         if not complete or len(text) > self.max_chars:
             text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
@@ -160,7 +177,9 @@ class _PageReader:
     def open(self, name: str, rest: str) -> None:
         if self.hidden:
             self.depth += name == self.hidden
-        elif name not in _VOID and (_is_hidden(rest) or (name in _DROPPED and not rest.endswith("/>"))):
+        elif name not in _VOID and (
+            _is_hidden(rest) or (name in _DROPPED and not rest.endswith("/>"))
+        ):
             self.hidden, self.depth = name, 1
         elif name in _BLOCKS:
             self.end_line(_MARKS.get(name, ""))
@@ -193,7 +212,9 @@ def read_html(text: str, base: str, enough: int, links: bool = False) -> tuple[s
         page.add(text[position : opening.start() if opening else None])
         if opening is None or page.length > enough + 1:  # with a line's end behind the last one
             break
-        if (end := _read_tag(page, text, opening)) is None:  # never closed: there is no text behind it
+        if (
+            end := _read_tag(page, text, opening)
+        ) is None:  # never closed: there is no text behind it
             opening = None
             break
         position = end
@@ -216,7 +237,9 @@ def _read_tag(page: _PageReader, text: str, opening: re.Match[str]) -> int | Non
     elif name in _RAW:
         end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, rest.end())
         if name == "title" and not page.hidden and not page.title:
-            page.title = _tidy(_LONG_NUMBER.sub("\ufffd", text[rest.end() : end.start() if end else None]))[:TITLE]
+            page.title = _tidy(
+                _LONG_NUMBER.sub("\ufffd", text[rest.end() : end.start() if end else None])
+            )[:TITLE]
         return end.start() if end else None
     else:
         page.open(name, rest[0])

@@ -72,7 +72,9 @@ class Study:
     start: tuple[Case, int] | None
 
 
-def plan(table: str, seeds: int, first: int, out: str, resume: bool, allowed: Collection[str] = ()) -> Study:
+def plan(
+    table: str, seeds: int, first: int, out: str, resume: bool, allowed: Collection[str] = ()
+) -> Study:
     """Check all that can be wrong before the first run.
 
     Args:
@@ -87,21 +89,34 @@ def plan(table: str, seeds: int, first: int, out: str, resume: bool, allowed: Co
         ValueError, OSError: What is wrong, and the fix.
     """
     if seeds < 1 or first < 0:
-        raise ValueError(f"seeds is {seeds} and seed {first}; there must be at least 1, and the first be 0 or more")
+        raise ValueError(
+            f"seeds is {seeds} and seed {first}; there must be at least 1, and the first be 0 or more"
+        )
     if table not in TABLES and not table.endswith(".toml"):
-        raise ValueError(f"there is no table {table!r}; {did_you_mean(table, TABLES)}tables are {', '.join(TABLES)}")
+        raise ValueError(
+            f"there is no table {table!r}; {did_you_mean(table, TABLES)}tables are {', '.join(TABLES)}"
+        )
     data = read_toml(path := TABLES.get(table, Path(table)))
     if wrong := data.keys() - {"base", "arms", "claim", "start"}:
-        raise ValueError(f"{path}: unknown key {sorted(wrong)[0]!r}; keys are base, arms, claim and start")
+        raise ValueError(
+            f"{path}: unknown key {sorted(wrong)[0]!r}; keys are base, arms, claim and start"
+        )
     try:
-        arms = {arm: from_mapping({**data["base"], **own}, f"{path}, arm {arm}") for arm, own in data["arms"].items()}
+        arms = {
+            arm: from_mapping({**data["base"], **own}, f"{path}, arm {arm}")
+            for arm, own in data["arms"].items()
+        }
         claims = tuple(_claim(f"{path}, {one['name']}", one, arms) for one in data["claim"])
-        start = (find_case(data["start"]["world"]), data["start"]["seed"]) if "start" in data else None
+        start = (
+            (find_case(data["start"]["world"]), data["start"]["seed"]) if "start" in data else None
+        )
     except KeyError as error:
         raise ValueError(f"{path}: the key {error} is missing") from None
     for arm, config in arms.items():
         if not re.fullmatch(r"\w[\w.+-]*", arm):  # its runs are in a folder of this name
-            raise ValueError(f"{path}: an arm is called {arm!r}; use letters, digits, '.', '+', '-' and '_'")
+            raise ValueError(
+                f"{path}: an arm is called {arm!r}; use letters, digits, '.', '+', '-' and '_'"
+            )
         asked = [*reserved_of(config), *reserved_of_recipe(config, str(path))]
         refuse_unnamed(asked, allowed, f"{path}, arm {arm},")
     try_runs(arms)
@@ -110,7 +125,9 @@ def plan(table: str, seeds: int, first: int, out: str, resume: bool, allowed: Co
         arms = {name: config.changed(policy=str(folder / START)) for name, config in arms.items()}
     judged = tuple(range(first, first + seeds))
     study = Study(
-        Comparison(folder, table, arms, judged, final=Final(episodes=0), measures_effect=False), claims, start
+        Comparison(folder, table, arms, judged, final=Final(episodes=0), measures_effect=False),
+        claims,
+        start,
     )
     study.comparison.check()
     writable(folder)
@@ -122,14 +139,20 @@ def _claim(where: str, data: Mapping[str, Any], arms: Mapping[str, Any]) -> Clai
     if not data["rows"]:
         raise ValueError(f"{where}: it has no rows")
     for values in data["rows"]:
-        if values["of"] not in STATISTICS or (values["of"] == "error" and values.get("target", 0.0) <= 0):
+        if values["of"] not in STATISTICS or (
+            values["of"] == "error" and values.get("target", 0.0) <= 0
+        ):
             fix = f"name one of {', '.join(STATISTICS)}; error needs a target above 0"
             raise ValueError(f"{where}: a row is of {values['of']!r}; {fix}")
         if wrong := values.keys() - {field.name for field in fields(Row)}:
             raise ValueError(f"{where}: a row has no {sorted(wrong)[0]!r}")
         for arm in {values["arm"], values.get("than", values["arm"])} - arms.keys():
-            raise ValueError(f"{where}: there is no arm {arm!r}; {did_you_mean(arm, arms)}arms are {', '.join(arms)}")
-    return Claim(data["name"], data["says"], data["paper"], tuple(Row(**values) for values in data["rows"]))
+            raise ValueError(
+                f"{where}: there is no arm {arm!r}; {did_you_mean(arm, arms)}arms are {', '.join(arms)}"
+            )
+    return Claim(
+        data["name"], data["says"], data["paper"], tuple(Row(**values) for values in data["rows"])
+    )
 
 
 def make(claims: Sequence[Claim], trial: Trial) -> str:
@@ -147,7 +170,10 @@ def analysed(claims: Sequence[Claim], trial: Trial) -> Mapping[str, Series]:
         rows = [row for claim in claims for row in claim.rows if row.arm == trial.method]
         analyse([trial.folder], file, any(row.of == "rank:self_bleu" for row in rows))
     (data,) = json.loads(file.read_text("utf-8"))["runs"]
-    return {name: {int(step): value for step, value in values.items()} for name, values in data["series"].items()}
+    return {
+        name: {int(step): value for step, value in values.items()}
+        for name, values in data["series"].items()
+    }
 
 
 def statistic(row: Row, found: Mapping[str, Series]) -> float | None:
@@ -180,7 +206,11 @@ def statistic(row: Row, found: Mapping[str, Series]) -> float | None:
 
 def windows(values: Series) -> dict[int, float]:
     parts = grouped(values, lambda step: (step - 1) // WINDOW)
-    return {number: fmean(values[step] for step in part) for number, part in parts.items() if len(part) == WINDOW}
+    return {
+        number: fmean(values[step] for step in part)
+        for number, part in parts.items()
+        if len(part) == WINDOW
+    }
 
 
 @dataclass(frozen=True)
@@ -213,31 +243,64 @@ def judge(study: Study) -> dict[str, list[Judged]]:
     def values(row: Row) -> Iterator[tuple[int, float]]:
         for seed in study.comparison.seeds:
             runs = [found.get((arm, seed)) for arm in (row.arm, row.than) if arm]
-            known = [value for series in runs if series and (value := statistic(row, series)) is not None]
+            known = [
+                value for series in runs if series and (value := statistic(row, series)) is not None
+            ]
             if len(known) == len(runs):
                 yield seed, known[0] - (known[1] if row.than else 0.0)
 
-    return {claim.name: [Judged(row, dict(values(row))) for row in claim.rows] for claim in study.claims}
+    return {
+        claim.name: [Judged(row, dict(values(row))) for row in claim.rows] for claim in study.claims
+    }
 
 
 def write(study: Study) -> Table:
     found, rows, data = judge(study), list[tuple[str, ...]](), dict[str, Any]()
     for claim in study.claims:
-        judged, confirmed = (all(each) for each in zip(*((one.values, one.confirmed) for one in found[claim.name])))
-        first = (claim.says, "confirmed" if confirmed else "**not confirmed**" if judged else "no runs yet")
+        judged, confirmed = (
+            all(each) for each in zip(*((one.values, one.confirmed) for one in found[claim.name]))
+        )
+        first = (
+            claim.says,
+            "confirmed" if confirmed else "**not confirmed**" if judged else "no runs yet",
+        )
         for one in found[claim.name]:
-            holds = ("yes" if one.confirmed else "mean only" if one.holds else "no") if one.values else NONE
-            rows.append((*first, str(one.row), as_text(one.mean, ".3f"), str(len(one.values)), holds))
+            holds = (
+                ("yes" if one.confirmed else "mean only" if one.holds else "no")
+                if one.values
+                else NONE
+            )
+            rows.append(
+                (*first, str(one.row), as_text(one.mean, ".3f"), str(len(one.values)), holds)
+            )
             first = ("", "")
         own = [
-            asdict(one.row) | {"values": one.values, "mean": one.mean and asdict(one.mean), "confirmed": one.confirmed}
+            asdict(one.row)
+            | {
+                "values": one.values,
+                "mean": one.mean and asdict(one.mean),
+                "confirmed": one.confirmed,
+            }
             for one in found[claim.name]
         ]
-        about = {"says": claim.says, "paper": claim.paper, "confirmed": confirmed if judged else None}
+        about = {
+            "says": claim.says,
+            "paper": claim.paper,
+            "confirmed": confirmed if judged else None,
+        }
         data[claim.name] = about | {"rows": own}
-    table = Table("Claims", ("claim", "verdict", "must hold", "found", "seeds", "holds"), rows, NOTE)
-    what = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **study.comparison.described()}
+    table = Table(
+        "Claims", ("claim", "verdict", "must hold", "found", "seeds", "holds"), rows, NOTE
+    )
+    what = {
+        "version": __version__,
+        "revision": revision(),
+        "confidence": CONFIDENCE,
+        **study.comparison.described(),
+    }
     head = f"turngym {__version__}, revision {revision()[:12]}, table {study.comparison.base}.\n\n"
     write_file(study.comparison.folder / FILES[0], head + table.markdown())
-    write_file(study.comparison.folder / FILES[1], json.dumps({**what, "claims": data}, indent=1) + "\n")
+    write_file(
+        study.comparison.folder / FILES[1], json.dumps({**what, "claims": data}, indent=1) + "\n"
+    )
     return table

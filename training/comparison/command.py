@@ -46,7 +46,9 @@ class _Runs(Shown):
 class Compare(_Runs):
     """Compare methods on the same tasks, with the same seeds and budget, in one table and one picture."""
 
-    methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
+    methods: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")
+    ] = ()
     """Recipes of methods: names, or TOML files that set `method` and other settings of the method. One of your own is
     `grpo,my_module:factory`."""
     on: str = ""
@@ -97,24 +99,48 @@ class Compare(_Runs):
                 from .tune import check_tuning, tuned
 
                 self.check()
-                seeds, sd = outcomes.planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
+                seeds, sd = outcomes.planned(
+                    self.seeds, self.effect, self.sd, self.earlier, len(self.methods)
+                )
                 final, on = Final(episodes=self.final), self.base
                 in_world = on in diagnosis.CASES
                 check_base(on, diagnosis.CASES)
                 make = diagnosis.plan_in_world if in_world else make_plan
-                plan = make(self.methods, on, seeds, self.changes, self.out, self.resume, final, self.against)
+                plan = make(
+                    self.methods,
+                    on,
+                    seeds,
+                    self.changes,
+                    self.out,
+                    self.resume,
+                    final,
+                    self.against,
+                )
                 if self.tune and in_world:
-                    raise ValueError(f"--tune is given, but {on} is a world; tune on a recipe, as in --on math-python")
+                    raise ValueError(
+                        f"--tune is given, but {on} is a world; tune on a recipe, as in --on math-python"
+                    )
                 tuning = check_tuning(self.tune, plan) if self.tune else None
                 if tuning is None:
                     plan.check()  # judged runs of a tuned comparison are checked once it is tuned
                 writable(plan.folder)
-            what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
-            notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
+            what = (
+                f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
+            )
+            notes.print(
+                f"comparing {what}, into {plan.folder}",
+                *plan.lines,
+                sep="\n",
+                markup=False,
+                soft_wrap=True,
+            )
             say = partial(notes.print, markup=False, soft_wrap=True)
             say(outcomes.foresight(len(plan.seeds), self.effect or 0.0, sd, len(plan.methods)))
             how = f": {self._resume_command(plan)}"
-            with _resumable(how, lambda: write_report(plan.folder)), mistakes((ValueError, OSError)):
+            with (
+                _resumable(how, lambda: write_report(plan.folder)),
+                mistakes((ValueError, OSError)),
+            ):
                 if in_world:
                     diagnosis.make_starts(diagnosis.starts_of(plan), self.workers, say)
                 if tuning:
@@ -135,7 +161,12 @@ class Compare(_Runs):
             return self.on
         from .plan import methods_of
 
-        elsewhere = self.env is not None or self.policy is not None or self.option is not None or self.tune is not None
+        elsewhere = (
+            self.env is not None
+            or self.policy is not None
+            or self.option is not None
+            or self.tune is not None
+        )
         if elsewhere or not any(controls_entropy(method) for method in methods_of(self.methods)):
             return RECIPE
         return WORLD
@@ -147,22 +178,42 @@ class Compare(_Runs):
     @property
     def changes(self) -> dict[str, Any]:
         """Return what the command changes of the recipe or the world. Raises ValueError for two environments."""
-        names = ("env", "server", "server_option", "option", "policy", "steps", "token_budget", "eval_every")
+        names = (
+            "env",
+            "server",
+            "server_option",
+            "option",
+            "policy",
+            "steps",
+            "token_budget",
+            "eval_every",
+        )
         values = {name: getattr(self, name) for name in names}
         changes = {name: value for name, value in values.items() if value is not None}
         if not self._on_environment():
             return changes
         if self.env is not None:
-            raise ValueError(f"--on {self.on} and --env {self.env} both name an environment; give one of them")
+            raise ValueError(
+                f"--on {self.on} and --env {self.env} both name an environment; give one of them"
+            )
         return {"env": self.on, **changes}
 
     def _resume_command(self, plan: Comparison) -> str:
         plain = {name: getattr(self, name) for name in ("final", "against", "tune", "workers")}
         other = {name: value for name, value in plain.items() if value != getattr(Compare, name)}
-        options = {"on": plan.base, "seeds": len(plan.seeds), **other, **self.changes, "out": plan.folder}
+        options = {
+            "on": plan.base,
+            "seeds": len(plan.seeds),
+            **other,
+            **self.changes,
+            "out": plan.folder,
+        }
         line = ["turngym", "compare", *self.methods]
         for name, value in options.items():
-            line += [f"--{name.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),))]
+            line += [
+                f"--{name.replace('_', '-')}",
+                *(value if isinstance(value, tuple) else (str(value),)),
+            ]
         return shlex.join([*line, "--resume"])
 
 
@@ -186,7 +237,9 @@ def _resumable(how: str, report: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-def watch_comparison(comparison: Comparison, console: Console, report: Callable[[], object], workers: int = 1) -> None:
+def watch_comparison(
+    comparison: Comparison, console: Console, report: Callable[[], object], workers: int = 1
+) -> None:
     """Make each trial that is not finished, show its steps, and call `report` after each; one that fails is named."""
     from ..loop import Refusals
 
@@ -199,7 +252,9 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
         report()
         return
     kept = {number for number, trial in enumerate(trials) if trial.finished}
-    steps = sum(trial.config.schedule.steps for number, trial in enumerate(trials) if number not in kept)
+    steps = sum(
+        trial.config.schedule.steps for number, trial in enumerate(trials) if number not in kept
+    )
     with Work("all steps", steps) as whole:
         whole.reach(0)
         for number, trial in enumerate(trials):
@@ -226,14 +281,18 @@ def _outcome(trial: Trial) -> str:
     before, after = (100 * history.validations[at].success for at in (0, -1))
     spent = history.spent
     cost = f"{spent.tokens:,} tokens, {spent.tool_calls:,} tool calls, {spent.seconds / 60:.1f} min"
-    return f"{trial}: held-out success {before:.1f} % → {after:.1f} % in {spent.steps} steps, {cost}"
+    return (
+        f"{trial}: held-out success {before:.1f} % → {after:.1f} % in {spent.steps} steps, {cost}"
+    )
 
 
 @dataclass(frozen=True)
 class Diagnose(_Runs):
     """Find out in small worlds whether a method holds entropy where it must, and lets go of it where it must."""
 
-    methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
+    methods: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")
+    ] = ()
     """Recipes of methods, as in `turngym compare`, or methods with parameters, such as `grpo,epo:coef=0.1,alpha=4`."""
     world: tuple[str, ...] = ("late-bloomer", "twin")
     """Worlds: `late-bloomer`, `twin`, `useless-choice`, `many-ways`, `distractor`."""
@@ -259,10 +318,14 @@ class Diagnose(_Runs):
                 if self.picture:
                     check_picture("--picture")
                 span = (self.seeds, self.seed, self.steps)
-                plan = diagnosis.plan(self.methods, self.world, *span, self.out, self.resume, self.against)
+                plan = diagnosis.plan(
+                    self.methods, self.world, *span, self.out, self.resume, self.against
+                )
             worlds = ", ".join(case.name for case, _ in plan.worlds)
             say = partial(notes.print, markup=False, soft_wrap=True)
-            say(f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}")
+            say(
+                f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}"
+            )
             how = f" the same command and --out {plan.folder} --resume"
             with _resumable(how, lambda: diagnosis.write_report(plan)), mistakes():
                 diagnosis.make_starts(plan.starts, self.workers, say)
@@ -272,7 +335,11 @@ class Diagnose(_Runs):
                 carry_out(plan.trials, self.workers, say)
             with mistakes():
                 tables = diagnosis.write_report(plan, self.picture)
-            names = (diagnosis.TABLES, diagnosis.DATA, *([diagnosis.PICTURE] if self.picture else []))
+            names = (
+                diagnosis.TABLES,
+                diagnosis.DATA,
+                *([diagnosis.PICTURE] if self.picture else []),
+            )
             show_tables(tables, plan.folder, names)
             return 0
 
@@ -305,7 +372,10 @@ class Demo(_Runs):
                 f"same start, into {plan.folder}."
             )
             how = f": turngym demo --seed {self.seed} --out {plan.folder} --resume"
-            with _resumable(how, lambda: write_report(plan.folder)), mistakes((ValueError, OSError)):
+            with (
+                _resumable(how, lambda: write_report(plan.folder)),
+                mistakes((ValueError, OSError)),
+            ):
                 diagnosis.make_starts(diagnosis.starts_of(plan), self.workers, say)
                 plan.write()
                 with demo.LiveRuns(plan.trials) as live:
@@ -316,7 +386,9 @@ class Demo(_Runs):
             write_report(plan.folder)
             console.print(demo.conclusion(plan), markup=False, soft_wrap=True)
             more = "with eight seeds, and what the floor costs elsewhere: turngym diagnose grpo turn-floor --picture"
-            say(f"{more}\nthe same for methods of your choice: turngym compare grpo turn-floor epo --seeds 8")
+            say(
+                f"{more}\nthe same for methods of your choice: turngym compare grpo turn-floor epo --seeds 8"
+            )
             return 0
 
 
@@ -349,12 +421,19 @@ class Claims(_Runs):
                 self.check()
                 check_packages()
                 seeds = QUICK if self.quick else self.seeds
-                allowed = [f"method={method}" for method in self.method] + [f"env={env}" for env in self.env]
+                allowed = [f"method={method}" for method in self.method] + [
+                    f"env={env}" for env in self.env
+                ]
                 plan = claims.plan(self.table, seeds, self.seed, self.out, self.resume, allowed)
             folder, trials = plan.comparison.folder, plan.comparison.trials
             say = partial(notes.print, markup=False, soft_wrap=True)
             say(f"{len(plan.claims)} claims, {len(trials)} runs, into {folder}")
-            with _resumable(f" the same command and --out {folder} --resume", lambda: claims.write(plan)), mistakes():
+            with (
+                _resumable(
+                    f" the same command and --out {folder} --resume", lambda: claims.write(plan)
+                ),
+                mistakes(),
+            ):
                 if plan.start:
                     begin(*plan.start, folder / claims.START)
                 carry_out(trials, self.workers, say, make=partial(claims.make, plan.claims))

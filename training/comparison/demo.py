@@ -31,7 +31,9 @@ def plan(seed: int, out: str, resume: bool) -> Comparison:
     """Return what the demo compares. Raises ValueError or OSError: what is wrong, its value and the fix."""
     folder = out or str(free_folder("demo", os.path.lexists))
     changes = {"seed": seed}
-    return diagnosis.plan_in_world(METHODS, WORLD, 1, changes, folder, resume, Final(episodes=EPISODES), METHODS[0])
+    return diagnosis.plan_in_world(
+        METHODS, WORLD, 1, changes, folder, resume, Final(episodes=EPISODES), METHODS[0]
+    )
 
 
 class LiveRuns:

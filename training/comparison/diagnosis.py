@@ -38,14 +38,40 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-BASE = {"method": "grpo", "prompts": 8, "group": 8, "lr": 3e-4, "lr_end": 0.1, "rank": 32, "eval_tasks": 64}
+BASE = {
+    "method": "grpo",
+    "prompts": 8,
+    "group": 8,
+    "lr": 3e-4,
+    "lr_end": 0.1,
+    "rank": 32,
+    "eval_tasks": 64,
+}
 STEPS, EVAL_EVERY = 120, 20  # of a comparison in a world, unless the command names others
-IN_WORLD = ("seed", "steps", "token_budget", "eval_every")  # what a command may change of a comparison in a world
-FILE = "start.json"  # of a policy that a seed begins with, written last: a folder that has it is whole
-GATES = {"tool": 0.06, "skill": 0.12, "valid": 0.05, "success": 0.08, "pass_at_8": 0.12}  # how far from the table
+IN_WORLD = (
+    "seed",
+    "steps",
+    "token_budget",
+    "eval_every",
+)  # what a command may change of a comparison in a world
+FILE = (
+    "start.json"  # of a policy that a seed begins with, written last: a folder that has it is whole
+)
+GATES = {
+    "tool": 0.06,
+    "skill": 0.12,
+    "valid": 0.05,
+    "success": 0.08,
+    "pass_at_8": 0.12,
+}  # how far from the table
 PROBED = 8  # steps in which a method that acts is to differ
 TABLES, DATA, PICTURE = (f"diagnose.{ending}" for ending in ("md", "json", "png"))
-PANELS = {"success": "success", "tool": "p(tool)", "skill": "skill", "entropy": "entropy of turn 0 (nats)"}
+PANELS = {
+    "success": "success",
+    "tool": "p(tool)",
+    "skill": "skill",
+    "entropy": "entropy of turn 0 (nats)",
+}
 PAPER = "#fbfaf7"  # a light background of its own, so that the picture also reads on a dark page
 WINDOW = 5  # steps whose mean is drawn
 RARE = 4  # uses of the tool in a step, below which its skill is not drawn
@@ -79,11 +105,35 @@ class Case:
 
 _LATE, _IDLE, _SIX, _FREE = WORLDS.values()
 _ALL = (
-    Case("late-bloomer", _LATE, "a tool that pays once it is mastered: the first turn must stay open until then"),
-    Case("twin", _LATE, "the same without the trap, as the tool is in use: a control must cost nothing", Start(0.93)),
-    Case("useless-choice", _IDLE, "words that are allowed and useless in copying: only the first turn may stay open"),
-    Case("many-ways", _SIX, "six equal ways, of which a task opens three: coverage shows in pass@8", Start(), 0.4, 0.9),
-    Case("distractor", _FREE, "free text in every turn, whose entropy says nothing about what is decided there"),
+    Case(
+        "late-bloomer",
+        _LATE,
+        "a tool that pays once it is mastered: the first turn must stay open until then",
+    ),
+    Case(
+        "twin",
+        _LATE,
+        "the same without the trap, as the tool is in use: a control must cost nothing",
+        Start(0.93),
+    ),
+    Case(
+        "useless-choice",
+        _IDLE,
+        "words that are allowed and useless in copying: only the first turn may stay open",
+    ),
+    Case(
+        "many-ways",
+        _SIX,
+        "six equal ways, of which a task opens three: coverage shows in pass@8",
+        Start(),
+        0.4,
+        0.9,
+    ),
+    Case(
+        "distractor",
+        _FREE,
+        "free text in every turn, whose entropy says nothing about what is decided there",
+    ),
 )
 CASES = {case.name: case for case in _ALL}
 
@@ -91,7 +141,9 @@ CASES = {case.name: case for case in _ALL}
 def find_case(name: str) -> Case:
     """Return a case by its name; raise ValueError for a name that there is not, with the nearest."""
     if name not in CASES:
-        raise ValueError(f"there is no world {name!r}; {did_you_mean(name, CASES)}the worlds are {', '.join(CASES)}")
+        raise ValueError(
+            f"there is no world {name!r}; {did_you_mean(name, CASES)}the worlds are {', '.join(CASES)}"
+        )
     return CASES[name]
 
 
@@ -126,7 +178,11 @@ class Diagnosis:
 
     @property
     def starts(self) -> list[SeedStart]:
-        return [SeedStart(case, seed, one.start(seed)) for seed in self.seeds for case, one in self.worlds]
+        return [
+            SeedStart(case, seed, one.start(seed))
+            for seed in self.seeds
+            for case, one in self.worlds
+        ]
 
     def begun(self, case: Case) -> dict[int, Measured]:
         """Return what the policies measured that runs in a world begin with, by seed, as far as they are made."""
@@ -136,7 +192,10 @@ class Diagnosis:
 
     @property
     def trials(self) -> list[Trial]:
-        return sorted((trial for _, one in self.worlds for trial in one.trials), key=lambda trial: trial.config.seed)
+        return sorted(
+            (trial for _, one in self.worlds for trial in one.trials),
+            key=lambda trial: trial.config.seed,
+        )
 
 
 def plan(
@@ -151,9 +210,13 @@ def plan(
 ) -> Diagnosis:
     """Check all before the first policy is made. Raises ValueError or OSError: what is wrong, its value and the fix."""
     if not methods:
-        raise ValueError("no method is named; name recipes of methods, such as: turngym diagnose grpo epo")
+        raise ValueError(
+            "no method is named; name recipes of methods, such as: turngym diagnose grpo epo"
+        )
     if seeds < 1 or first < 0:
-        raise ValueError(f"seeds is {seeds} and seed {first}; there must be at least 1, and the first be 0 or more")
+        raise ValueError(
+            f"seeds is {seeds} and seed {first}; there must be at least 1, and the first be 0 or more"
+        )
     cases = tuple(find_case(name) for name in dict.fromkeys(worlds))
     base = TrainConfig().changed(**BASE, steps=steps, eval_every=steps)
     base.check()
@@ -163,8 +226,13 @@ def plan(
     judged = tuple(range(first, first + seeds))
 
     def compared(case: Case) -> Comparison:
-        own = {name: config.changed(env=case.env, max_tokens=case.max_tokens) for name, config in configs.items()}
-        return Comparison(folder / case.name, case.name, own, judged, final=case.final, against=against)
+        own = {
+            name: config.changed(env=case.env, max_tokens=case.max_tokens)
+            for name, config in configs.items()
+        }
+        return Comparison(
+            folder / case.name, case.name, own, judged, final=case.final, against=against
+        )
 
     diagnosis = Diagnosis(folder, tuple((case, compared(case)) for case in cases))
     for _, comparison in diagnosis.worlds:
@@ -189,17 +257,27 @@ def plan_in_world(
     wrong, its value and the fix.
     """
     if not methods:
-        raise ValueError("no method is named; name recipes of methods, such as: turngym compare grpo turn-floor")
+        raise ValueError(
+            "no method is named; name recipes of methods, such as: turngym compare grpo turn-floor"
+        )
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
     if final.episodes < SAMPLES:
-        raise ValueError(f"final is {final.episodes}; a world is measured on at least {SAMPLES} episodes")
+        raise ValueError(
+            f"final is {final.episodes}; a world is measured on at least {SAMPLES} episodes"
+        )
     case = find_case(world)
     if fixed := [name for name in changes if name not in IN_WORLD]:
         named = f"--{fixed[0].replace('_', '-')}"
         fix = f"leave it out, or compare elsewhere, as with --on math-python {named}"
         raise ValueError(f"{named} is given, but the world {world} brings its own; {fix}")
-    values = {**BASE, "steps": STEPS, "eval_every": EVAL_EVERY, "env": case.env, "max_tokens": case.max_tokens}
+    values = {
+        **BASE,
+        "steps": STEPS,
+        "eval_every": EVAL_EVERY,
+        "env": case.env,
+        "max_tokens": case.max_tokens,
+    }
     base = TrainConfig().changed(**{**values, **changes})
     base.check()
     configs = method_configs(methods, flat(base))
@@ -227,7 +305,9 @@ def make_starts(starts: Sequence[SeedStart], workers: int, say: Callable[[str], 
 def _start(start: SeedStart) -> str:
     case = start.case
     found = begin(case, start.seed, start.folder)
-    shares = (f"{name} {100 * getattr(found, name):.1f} %" for name in case.start.expects(case.world))
+    shares = (
+        f"{name} {100 * getattr(found, name):.1f} %" for name in case.start.expects(case.world)
+    )
     return f"{case.name}, seed {start.seed} begins with {', '.join(shares)}"
 
 
@@ -239,7 +319,11 @@ def check_acting(diagnosis: Diagnosis, workers: int, say: Callable[[str], object
         if all(trial.begun or trial.method == peer for trial in first):
             continue
         what = f"probing methods in {case.name}"
-        seen = dict(track(in_processes([partial(_probe, trial) for trial in first], workers), what, len(first)))
+        seen = dict(
+            track(
+                in_processes([partial(_probe, trial) for trial in first], workers), what, len(first)
+            )
+        )
         for method, steps in seen.items():
             if method != peer and steps == seen[peer]:
                 what = f"the same {len(steps)} first steps as {peer} in {case.name}"
@@ -251,7 +335,10 @@ def _probe(trial: Trial) -> tuple[str, list[Any]]:
     with TemporaryDirectory() as folder:
         short = replace(trial, config=replace(trial.config, out=folder))
         with closing(short.records()) as records:
-            taken = islice((one.metrics for one in records if one.metrics), min(PROBED, trial.config.schedule.steps))
+            taken = islice(
+                (one.metrics for one in records if one.metrics),
+                min(PROBED, trial.config.schedule.steps),
+            )
             return trial.method, [[metrics["entropy"], metrics["grad_norm"]] for metrics in taken]
 
 
@@ -263,12 +350,23 @@ def begin(case: Case, seed: int, folder: Path) -> Measured:
         shutil.rmtree(folder, ignore_errors=True)
         for _ in warm_up(open_split(case.env, {"split": "train"}), case.start, seed, folder):
             pass
-        found = case.final.play(case.env, {"split": "test"}, folder, max_tokens=case.max_tokens, seed=seed)
-        write_file(folder / FILE, json.dumps({"start": asdict(case.start), "measured": asdict(found)}) + "\n")
+        found = case.final.play(
+            case.env, {"split": "test"}, folder, max_tokens=case.max_tokens, seed=seed
+        )
+        write_file(
+            folder / FILE,
+            json.dumps({"start": asdict(case.start), "measured": asdict(found)}) + "\n",
+        )
     data = json.loads((folder / FILE).read_text("utf-8"))
     if data["start"] != asdict(case.start):
-        raise ValueError(f"the policy in {folder} was made for {data['start']}, not {asdict(case.start)}; remove it")
-    check(case, found := Measured(**data["measured"]), f"{case.name}, seed {seed}: the policy in {folder}")
+        raise ValueError(
+            f"the policy in {folder} was made for {data['start']}, not {asdict(case.start)}; remove it"
+        )
+    check(
+        case,
+        found := Measured(**data["measured"]),
+        f"{case.name}, seed {seed}: the policy in {folder}",
+    )
     return found
 
 
@@ -278,7 +376,9 @@ def check(case: Case, found: Measured, what: str) -> None:
         value, most = getattr(found, name), GATES[name]
         if value is None or not abs(value - wanted) <= most:
             gate = f"{wanted:.3f} ± {most} on {found.episodes} episodes, outside of which the world shows nothing"
-            raise ValueError(f"{what} has {name} {value}; the gate is {gate}; choose other seeds with --seed")
+            raise ValueError(
+                f"{what} has {name} {value}; the gate is {gate}; choose other seeds with --seed"
+            )
 
 
 def write_report(diagnosis: Diagnosis, picture: bool = False) -> list[Table]:
@@ -300,7 +400,9 @@ def write_report(diagnosis: Diagnosis, picture: bool = False) -> list[Table]:
             data["runs"].append(about | trial.result())
     seeds = ", ".join(map(str, diagnosis.seeds))
     title = f"# {', '.join(methods)}\n\nSeeds {seeds}; turngym {__version__}, revision {revision()[:12]}.\n"
-    write_file(diagnosis.folder / TABLES, "\n".join([title, *(table.markdown() for table in tables)]))
+    write_file(
+        diagnosis.folder / TABLES, "\n".join([title, *(table.markdown() for table in tables)])
+    )
     write_file(diagnosis.folder / DATA, json.dumps(data, allow_nan=False) + "\n")
     if picture:
         draw(diagnosis)
@@ -312,16 +414,30 @@ def draw(diagnosis: Diagnosis) -> None:
     from matplotlib.figure import Figure
 
     worlds = diagnosis.worlds
-    panels = [(case, one, name) for case, one in worlds for name in PANELS if name != "tool" or case.world.tool]
+    panels = [
+        (case, one, name)
+        for case, one in worlds
+        for name in PANELS
+        if name != "tool" or case.world.tool
+    ]
     columns = 2 if len(worlds) == 1 else len(PANELS)
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(3.4 * columns, 2.6 * rows + 0.4), dpi=130, layout="constrained", facecolor=PAPER)
+    figure = Figure(
+        figsize=(3.4 * columns, 2.6 * rows + 0.4), dpi=130, layout="constrained", facecolor=PAPER
+    )
     for place, (case, comparison, name) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
         _lines(axes, comparison, name)
         axes.set_title(PANELS[name] + ("" if len(worlds) == 1 else f", {case.name}"), fontsize=10)
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), fontsize=9, frameon=False)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(len(labels), 4),
+        fontsize=9,
+        frameon=False,
+    )
     save(figure, diagnosis.folder / PICTURE)
 
 
@@ -329,7 +445,9 @@ def _lines(axes: Axes, comparison: Comparison, name: str) -> None:
     for place, method in enumerate(comparison.methods):
         own = [trial for trial in comparison.trials if trial.method == method and trial.finished]
         points = ([_value(point, name) for point in trial.result()["curve"]] for trial in own)
-        curves = [[_mean(one[max(i - WINDOW, 0) : i]) for i in range(1, len(one) + 1)] for one in points]
+        curves = [
+            [_mean(one[max(i - WINDOW, 0) : i]) for i in range(1, len(one) + 1)] for one in points
+        ]
         colour = COLOURS[place % len(COLOURS)]
         for curve in curves:
             axes.plot(range(1, len(curve) + 1), curve, color=colour, alpha=0.3, linewidth=0.8)
@@ -345,7 +463,9 @@ def _value(point: Mapping[str, Any], name: str) -> float:
     """Return a share of a step, or the entropy of its first turn; NaN where there was too little to count."""
     if name == "entropy":
         return float(point[name][0])
-    rare = name == "skill" and point["tool"] is not None and point["tool"] * point["episodes"] < RARE
+    rare = (
+        name == "skill" and point["tool"] is not None and point["tool"] * point["episodes"] < RARE
+    )
     return float("nan") if point[name] is None or rare else float(point[name])
 
 

@@ -36,7 +36,9 @@ class Effect:
     def differs_from(self, reference: Effect) -> int | None:
         """Return the first step whose episodes are others than the reference's; None if there is none."""
         both = sorted(self.episodes.keys() & reference.episodes.keys())
-        return next((step for step in both if self.episodes[step] != reference.episodes[step]), None)
+        return next(
+            (step for step in both if self.episodes[step] != reference.episodes[step]), None
+        )
 
 
 def read_effect(folder: Path) -> Effect:

@@ -41,29 +41,50 @@ class Measured:
     entropy: list[float]
 
     @classmethod
-    def of(cls, trees: Sequence[Tree], world: DiagnosticWorld | None = None, tools: bool = False) -> Self:
+    def of(
+        cls, trees: Sequence[Tree], world: DiagnosticWorld | None = None, tools: bool = False
+    ) -> Self:
         """Count what paths with a score did; shared turns count once. Raises ValueError where there is none."""
         leaves = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.rewarded]
         if not leaves:
-            raise ValueError("no episode of the final validation has a score; continue with --resume to play it again")
+            raise ValueError(
+                "no episode of the final validation has a score; continue with --resume to play it again"
+            )
         turns = [turn for tree in trees for turn in tree.turns if turn.role == "assistant"]
         paths = [[tree.turns[node] for node in tree.replies(leaf)] for tree, leaf in leaves]
         won = [[leaf.score >= 1 for leaf in tree.leaves if leaf.rewarded] for tree in trees]
         said = [turn.info["valid"] for turn in turns if isinstance(turn.info.get("valid"), bool)]
-        copying = [(turn, state) for turn in turns if world and (state := world.states[turn.info["state"]]).copies]
+        copying = [
+            (turn, state)
+            for turn in turns
+            if world and (state := world.states[turn.info["state"]]).copies
+        ]
         depth = range(max(map(len, paths)))
-        tokens = [np.concatenate([path[i].entropy[path[i].sampled] for path in paths if len(path) > i]) for i in depth]
+        tokens = [
+            np.concatenate([path[i].entropy[path[i].sampled] for path in paths if len(path) > i])
+            for i in depth
+        ]
         if world:
-            called = [path[0].text.partition(" ")[0] == world.tool for path in paths] if world.tool else []
+            called = (
+                [path[0].text.partition(" ")[0] == world.tool for path in paths]
+                if world.tool
+                else []
+            )
         else:
-            called = [any("tool_status" in turn.info for turn in path) for path in paths] if tools else []
+            called = (
+                [any("tool_status" in turn.info for turn in path) for path in paths]
+                if tools
+                else []
+            )
         return cls(
             episodes=len(paths),
             tool=_share(called),
             skill=_share([turn.info["led"] == state.to for turn, state in copying]),
             valid=_share(said),
             success=sum(map(sum, won)) / len(paths),
-            pass_at_8=fmean(pass_at_k(len(w), sum(w), 8) for w in won) if min(map(len, won)) >= 8 else None,
+            pass_at_8=fmean(pass_at_k(len(w), sum(w), 8) for w in won)
+            if min(map(len, won)) >= 8
+            else None,
             entropy=[float(found.mean()) for found in tokens],
         )
 
@@ -85,14 +106,24 @@ class Final:
     def solved(self, found: Measured) -> bool:
         return found.success >= self.success and (found.pass_at_8 or 0.0) >= self.pass_at_8
 
-    def play(self, env: str, options: Mapping[str, Any], policy: Path, greedy: bool = False, **given: Any) -> Measured:
+    def play(
+        self, env: str, options: Mapping[str, Any], policy: Path, greedy: bool = False, **given: Any
+    ) -> Measured:
         """Return what the policy of a model or run folder does; `greedy` is one episode of each task at temperature 0.
 
         `given` are arguments of `evaluate.prepare`, with `max_tokens` in place of its `sampling`. Raises as it does.
         """
         drawn = SamplingOptions(given.pop("max_tokens"), 0.0 if greedy else 1.0)
         with TemporaryDirectory() as folder:
-            opened = partial(evaluate.prepare, env, options, str(policy), sampling=drawn, out=Path(folder), **given)
+            opened = partial(
+                evaluate.prepare,
+                env,
+                options,
+                str(policy),
+                sampling=drawn,
+                out=Path(folder),
+                **given,
+            )
             found = opened(episodes=-(-self.episodes // SAMPLES), samples=1 if greedy else SAMPLES)
             if not greedy:  # a small task set is played more often
                 samples = max(SAMPLES, -(-self.episodes // len(found.tasks)))

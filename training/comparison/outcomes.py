@@ -23,12 +23,27 @@ from ..config import revision
 from ..report.picture import draw, save
 from .measure import Measured
 from .plan import Comparison
-from .results import ACTIONS, COSTS, MethodEffect, MethodResult, effects, method_results, read_history
+from .results import (
+    ACTIONS,
+    COSTS,
+    MethodEffect,
+    MethodResult,
+    effects,
+    method_results,
+    read_history,
+)
 
-SURE, RARE = 0.9, 0.1  # shares of seeds that are solved by a method that helps, and by one that does not
+SURE, RARE = (
+    0.9,
+    0.1,
+)  # shares of seeds that are solved by a method that helps, and by one that does not
 NONE = "–"
 Ahead = tuple[Estimate | None, float | None]  # points more than the reference, and their p
-COMPARED = {"success": ("sampled", "success"), "greedy": ("greedy", "success"), "pass@8": ("sampled", "pass_at_8")}
+COMPARED = {
+    "success": ("sampled", "success"),
+    "greedy": ("greedy", "success"),
+    "pass@8": ("sampled", "pass_at_8"),
+}
 NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 
 
@@ -47,7 +62,12 @@ class Table:
         return f"## {self.title}\n\n{table}\n" + (f"\n{self.note}\n" if self.note else "")
 
     def __rich__(self) -> rich.table.Table:
-        left: Any = {"title_justify": "left", "caption_justify": "left", "title_style": "bold", "box": None}
+        left: Any = {
+            "title_justify": "left",
+            "caption_justify": "left",
+            "title_style": "bold",
+            "box": None,
+        }
         drawn = rich.table.Table(title=self.title, caption=self.note, **left)
         for place, name in enumerate(self.header):
             drawn.add_column(name, justify="right" if place else "left", overflow="fold")
@@ -62,16 +82,23 @@ def foresight(seeds: int, effect: float = 0.0, sd: float = 0.0, methods: int = 2
         seen, least = _seen(seeds, effect, sd, methods), seeds_for_effect(effect, sd, methods)
         what = f"a difference of {effect:g} points (sd {sd:.2g}, {max(methods - 1, 1)} tests)"
     else:
-        seen, what = tests.power(seeds, SURE, RARE), f"{SURE:.0%} against {RARE:.0%} of seeds solved"
+        seen, what = (
+            tests.power(seeds, SURE, RARE),
+            f"{SURE:.0%} against {RARE:.0%} of seeds solved",
+        )
         least = tests.fewest(lambda n: tests.power(n, SURE, RARE), f"{SURE} against {RARE}")
     line = f"{seeds} seeds: all solved against none is p = {tests.fisher(seeds, seeds, 0, seeds):.2g}; "
     line += f"{what} is seen (p ≤ {LEVEL}) with power {seen:.0%}"
-    return line if seen >= POWER else f"{line}, less than the wanted {POWER:.0%}: take --seeds {least}"
+    return (
+        line if seen >= POWER else f"{line}, less than the wanted {POWER:.0%}: take --seeds {least}"
+    )
 
 
 def seeds_for_effect(effect: float, sd: float, methods: int) -> int:
     """Return the seeds that see a difference between methods. Raises ValueError where it takes too many."""
-    return tests.fewest(lambda n: _seen(n, effect, sd, methods), f"a difference of {effect:g} (sd {sd:.2g})")
+    return tests.fewest(
+        lambda n: _seen(n, effect, sd, methods), f"a difference of {effect:g} (sd {sd:.2g})"
+    )
 
 
 def _seen(seeds: int, effect: float, sd: float, methods: int) -> float:
@@ -85,10 +112,14 @@ def planned(
     """Return the number of seeds, and the deviation (points) it is planned with. Raises ValueError or OSError."""
     if effect is None:
         if sd is not None or earlier is not None:
-            raise ValueError("--sd and --earlier plan seeds for an effect; name it: --effect POINTS")
+            raise ValueError(
+                "--sd and --earlier plan seeds for an effect; name it: --effect POINTS"
+            )
         return 3 if seeds is None else seeds, 0.0
     if sd is None and earlier is None:
-        raise ValueError("--effect needs to know how much seeds differ: --sd POINTS, or --earlier FOLDER")
+        raise ValueError(
+            "--effect needs to know how much seeds differ: --sd POINTS, or --earlier FOLDER"
+        )
     found = sd if sd is not None else spread(Path(str(earlier)))
     for name, value in (("effect", effect), ("sd", found)):
         if not (math.isfinite(value) and 0 < value <= 100):
@@ -124,40 +155,70 @@ class Summary:
     ahead: Mapping[str, Ahead] = field(default_factory=dict)  # difference and p
 
     def to_json(self) -> dict[str, Any]:
-        ahead = {name: {**(asdict(mean) if mean else {}), "p": p} for name, (mean, p) in self.ahead.items()}
+        ahead = {
+            name: {**(asdict(mean) if mean else {}), "p": p}
+            for name, (mean, p) in self.ahead.items()
+        }
         runs = {
-            str(seed): {"sampled": asdict(one), "greedy": asdict(self.greedy[seed]), "seconds": self.seconds[seed]}
+            str(seed): {
+                "sampled": asdict(one),
+                "greedy": asdict(self.greedy[seed]),
+                "seconds": self.seconds[seed],
+            }
             for seed, one in self.sampled.items()
         }
-        return {"solved": self.solved, "of": len(runs), "p_solved": self.p_solved, "ahead": ahead, "runs": runs}
+        return {
+            "solved": self.solved,
+            "of": len(runs),
+            "p_solved": self.p_solved,
+            "ahead": ahead,
+            "runs": runs,
+        }
 
 
 def outcomes(comparison: Comparison) -> dict[str, Summary]:
     """Return by method what its finished runs came to. Raises OSError or ValueError where one cannot be read."""
     final, peer, found = comparison.final, comparison.reference, dict[str, Summary]()
     for method in comparison.methods:
-        own = [one for one in comparison.trials if one.method == method and final.episodes and one.finished]
+        own = [
+            one
+            for one in comparison.trials
+            if one.method == method and final.episodes and one.finished
+        ]
         results = {trial.config.seed: trial.result() for trial in own}
-        sampled, greedy = ({s: Measured(**one[how]) for s, one in results.items()} for how in ("sampled", "greedy"))
+        sampled, greedy = (
+            {s: Measured(**one[how]) for s, one in results.items()} for how in ("sampled", "greedy")
+        )
         seconds = {seed: one["seconds"] for seed, one in results.items()}
         clips = [read_history(trial.folder).clipped for trial in own]
         clipped = mean_of(clip for clip in clips if clip is not None)
-        found[method] = Summary(sampled, greedy, seconds, clipped, sum(map(final.solved, sampled.values())))
+        found[method] = Summary(
+            sampled, greedy, seconds, clipped, sum(map(final.solved, sampled.values()))
+        )
     counts = {name: (one.solved, len(one.sampled)) for name, one in found.items()}
     others = [name for name in found if name != peer]
     exact = tests.holm({name: tests.fisher(*counts[name], *counts[peer]) for name in others})
     ahead = {what: _ahead(found, peer, *place) for what, place in COMPARED.items()}
     by_name = {name: {what: one[name] for what, one in ahead.items()} for name in others}
-    return {name: replace(one, p_solved=exact.get(name), ahead=by_name.get(name, {})) for name, one in found.items()}
+    return {
+        name: replace(one, p_solved=exact.get(name), ahead=by_name.get(name, {}))
+        for name, one in found.items()
+    }
 
 
 def _ahead(found: Mapping[str, Summary], peer: str, how: str, of: str) -> dict[str, Ahead]:
     values = {
-        name: {seed: value for seed, own in getattr(one, how).items() if (value := getattr(own, of)) is not None}
+        name: {
+            seed: value
+            for seed, own in getattr(one, how).items()
+            if (value := getattr(own, of)) is not None
+        }
         for name, one in found.items()
     }
     means = {
-        name: mean_of(value - values[peer][seed] for seed, value in own.items() if seed in values[peer])
+        name: mean_of(
+            value - values[peer][seed] for seed, value in own.items() if seed in values[peer]
+        )
         for name, own in values.items()
         if name != peer
     }
@@ -166,7 +227,11 @@ def _ahead(found: Mapping[str, Summary], peer: str, how: str, of: str) -> dict[s
 
 
 def final_tables(
-    comparison: Comparison, found: Mapping[str, Summary], title: str, note: str, starts: Sequence[Measured] = ()
+    comparison: Comparison,
+    found: Mapping[str, Summary],
+    title: str,
+    note: str,
+    starts: Sequence[Measured] = (),
 ) -> list[Table]:
     """Return the tables of what policies do in the end (and did at `starts`) and of differences; no empty columns."""
     if not starts and not any(one.sampled for one in found.values()):
@@ -179,10 +244,21 @@ def final_tables(
         shares = _shares([*one.sampled.values()], [*one.greedy.values()])
         clipped = NONE if one.clipped is None else f"{100 * one.clipped.value:.1f}"
         seconds = f"{fmean(one.seconds.values()):.0f}" if one.seconds else NONE
-        rows.append((name, f"{one.solved}/{len(one.sampled)}", _chance(one.p_solved), *shares, clipped, seconds))
+        rows.append(
+            (
+                name,
+                f"{one.solved}/{len(one.sampled)}",
+                _chance(one.p_solved),
+                *shares,
+                clipped,
+                seconds,
+            )
+        )
     needed = f"a success of at least {final.success:.0%}"
     needed += f" and pass@8 of {final.pass_at_8:.0%}" if final.pass_at_8 else ""
-    counts = sorted({measured.episodes for one in found.values() for measured in one.sampled.values()})
+    counts = sorted(
+        {measured.episodes for one in found.values() for measured in one.sampled.values()}
+    )
     episodes = " or ".join(f"{count:,}" for count in counts) or "0"
     note += (
         f"Solved: {needed}. p: Fisher's exact test of seeds solved against {peer}, corrected (Holm). Shares in %, "
@@ -190,16 +266,28 @@ def final_tables(
         "turns 0, 1, … in nats; clipped: share of slots past a bound, over steps."
     )
     kept = [i for i in range(len(header)) if i < 4 or any(row[i] not in (NONE, "") for row in rows)]
-    tables = [Table(title, tuple(header[i] for i in kept), [tuple(row[i] for i in kept) for row in rows], note)]
+    tables = [
+        Table(
+            title,
+            tuple(header[i] for i in kept),
+            [tuple(row[i] for i in kept) for row in rows],
+            note,
+        )
+    ]
     if others := [(name, one) for name, one in found.items() if name != peer]:
         cells = [
-            (name, *(cell for mean, p in one.ahead.values() for cell in (as_text(mean, "+.1f", 100), _chance(p))))
+            (
+                name,
+                *(
+                    cell
+                    for mean, p in one.ahead.values()
+                    for cell in (as_text(mean, "+.1f", 100), _chance(p))
+                ),
+            )
             for name, one in others
         ]
         columns = ("method", *(cell for what in COMPARED for cell in (what, "p")))
-        note = (
-            f"Points ahead of {peer}, pairwise by seed ± half the 95 % t-interval; p: paired t-test, corrected (Holm)."
-        )
+        note = f"Points ahead of {peer}, pairwise by seed ± half the 95 % t-interval; p: paired t-test, corrected (Holm)."
         tables.append(Table(f"{title}: differences to {peer}", columns, cells, note))
     return tables
 
@@ -207,9 +295,19 @@ def final_tables(
 def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[str, ...]:
     success = as_text(mean_of(one.success for one in sampled), ".1f", 100)
     turns = range(max((len(one.entropy) for one in sampled), default=0))
-    entropy = (fmean(one.entropy[turn] for one in sampled if len(one.entropy) > turn) for turn in turns)
-    others = (_mean(getattr(one, name) for one in sampled) for name in ("pass_at_8", "tool", "skill", "valid"))
-    return (success, _mean(one.success for one in greedy), *others, " ".join(f"{value:.2f}" for value in entropy))
+    entropy = (
+        fmean(one.entropy[turn] for one in sampled if len(one.entropy) > turn) for turn in turns
+    )
+    others = (
+        _mean(getattr(one, name) for one in sampled)
+        for name in ("pass_at_8", "tool", "skill", "valid")
+    )
+    return (
+        success,
+        _mean(one.success for one in greedy),
+        *others,
+        " ".join(f"{value:.2f}" for value in entropy),
+    )
 
 
 def _mean(values: Iterable[float | None]) -> str:
@@ -240,23 +338,31 @@ def write_report(comparison: Comparison) -> list[Table]:
     ]
     write_file(comparison.folder / NAMES[0], markdown(what, made))
     data = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **what}
-    data["results"] = {name: {**one.to_json(), "final": final[name].to_json()} for name, one in found.items()}
+    data["results"] = {
+        name: {**one.to_json(), "final": final[name].to_json()} for name, one in found.items()
+    }
     for name, one in changed.items():
         advice = one.advice(name, comparison.reference) if one.changed_nothing else ""
         data["results"][name]["effect"] = {**one.to_json(), "advice": advice}
-    write_file(comparison.folder / NAMES[1], json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_file(
+        comparison.folder / NAMES[1],
+        json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+    )
     idle = {name: one.described() for name, one in changed.items() if one.changed_nothing}
     save(draw(found, idle), comparison.folder / NAMES[2])
     return made
 
 
-def effect_tables(changed: Mapping[str, MethodEffect], reference: str, title: str = "Effect") -> list[Table]:
+def effect_tables(
+    changed: Mapping[str, MethodEffect], reference: str, title: str = "Effect"
+) -> list[Table]:
     """Return the table of what methods changed beside the reference; none before a seed is finished by both."""
     known = {name: one for name, one in changed.items() if one.first_other}
     if not known:
         return []
     rows = [
-        (name, _percent(one.own_term, 0), _percent(one.own_term, -1), one.described()) for name, one in known.items()
+        (name, _percent(one.own_term, 0), _percent(one.own_term, -1), one.described())
+        for name, one in known.items()
     ]
     advice = [one.advice(name, reference) for name, one in known.items() if one.changed_nothing]
     note = (
@@ -297,7 +403,11 @@ def _success(found: Mapping[str, MethodResult], reference: str, seeds: int) -> T
     for method, one in found.items():
         ahead = "" if method == reference else as_text(one.ahead, "+.1f", 100)
         means = [_share(one.success(at)) for at in (0, -1)]
-        pooled = f"{str(every[0]).replace(' %', '')} of {every[2]}" if (every := one.pooled(-1)) else NONE
+        pooled = (
+            f"{str(every[0]).replace(' %', '')} of {every[2]}"
+            if (every := one.pooled(-1))
+            else NONE
+        )
         rows.append((method, f"{len(one.histories)}/{seeds}", *means, pooled, ahead))
     note = (
         "Mean over the seeds that finished [95 % t-interval]; pooled: after training, over the episodes of all seeds "
@@ -309,9 +419,15 @@ def _success(found: Mapping[str, MethodResult], reference: str, seeds: int) -> T
 
 def _spent(found: Mapping[str, MethodResult], reference: str) -> list[Table]:
     columns = ("steps", "tokens", "tool calls", "agent turns", "minutes")
-    whole = [(method, *(_cost(one.cost(name), name) for name in COSTS)) for method, one in found.items()]
+    whole = [
+        (method, *(_cost(one.cost(name), name) for name in COSTS)) for method, one in found.items()
+    ]
     until = [
-        (method, f"{len(one.reached)}/{one.compared}", *(_cost(one.cost_until(name), name) for name in COSTS))
+        (
+            method,
+            f"{len(one.reached)}/{one.compared}",
+            *(_cost(one.cost_until(name), name) for name in COSTS),
+        )
         for method, one in found.items()
     ]
     note = (
@@ -321,7 +437,12 @@ def _spent(found: Mapping[str, MethodResult], reference: str) -> list[Table]:
     half = "By a run, mean over seeds ± half the 95 % t-interval; validations are not counted."
     return [
         Table("Spent on training", ("method", *columns), whole, half),
-        Table(f"Spent until the final success of {reference}", ("method", "seeds", *columns), until, note),
+        Table(
+            f"Spent until the final success of {reference}",
+            ("method", "seeds", *columns),
+            until,
+            note,
+        ),
     ]
 
 
@@ -329,11 +450,22 @@ def _by_turn(found: Mapping[str, MethodResult]) -> list[Table]:
     turns = [(method, one, turn) for method, one in found.items() for turn in one.turns]
     forms = {"mean": ".3f", "variance": ".2g", "jumps": ".2g"}
     entropy = [
-        (method, str(turn), *(as_text(one.entropy(turn, name), form) for name, form in forms.items()))
+        (
+            method,
+            str(turn),
+            *(as_text(one.entropy(turn, name), form) for name, form in forms.items()),
+        )
         for method, one, turn in turns
     ]
-    acted = [(method, str(turn), [one.acted(name, turn) for name in ACTIONS]) for method, one, turn in turns]
-    actions = [(method, turn, *(as_text(one, ".3f") for one in means)) for method, turn, means in acted if any(means)]
+    acted = [
+        (method, str(turn), [one.acted(name, turn) for name in ACTIONS])
+        for method, one, turn in turns
+    ]
+    actions = [
+        (method, turn, *(as_text(one, ".3f") for one in means))
+        for method, turn, means in acted
+        if any(means)
+    ]
     note = (
         "Token mean of each turn index, turn 0 first, over the steps of a run; then mean over seeds ± half the 95 % "
         "t-interval. Without trend: half the mean squared change from one step to the next."
@@ -344,7 +476,10 @@ def _by_turn(found: Mapping[str, MethodResult]) -> list[Table]:
     )
     header = ("method", "turn", "mean (nats)", "variance between steps", "without trend")
     named = ("method", "turn", *(name.replace("_", " ") for name in ACTIONS))
-    made = [Table("Entropy by turn", header, entropy, note), Table("Actions by turn", named, actions, about)]
+    made = [
+        Table("Entropy by turn", header, entropy, note),
+        Table("Actions by turn", named, actions, about),
+    ]
     return made if actions else made[:1]
 
 

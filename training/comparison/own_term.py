@@ -37,7 +37,9 @@ class OwnTerm:
         """Whether the run computes all that the reference needs."""
         return _covers(self.learner.control.needs, self.reference.needs)
 
-    def before_update(self, step: int, packed: Packed, state: State, now: Now | None, paths: range) -> None:
+    def before_update(
+        self, step: int, packed: Packed, state: State, now: Now | None, paths: range
+    ) -> None:
         """Look at an optimizer step of training step `step`; the arguments are those of `Learner.propose`."""
         if step & (step - 1):  # no power of two
             return
@@ -45,7 +47,9 @@ class OwnTerm:
         if share is None:
             return
         effect = read_effect(self.folder)
-        before = effect.own_term.get(step, 0.0) if packed.batch.at.update else 0.0  # of earlier optimizer steps
+        before = (
+            effect.own_term.get(step, 0.0) if packed.batch.at.update else 0.0
+        )  # of earlier optimizer steps
         Effect({**effect.own_term, step: max(before, share)}, effect.episodes).write(self.folder)
 
     def _share(self, packed: Packed, state: State, now: Now | None, paths: range) -> float | None:
@@ -55,14 +59,19 @@ class OwnTerm:
         _, reference_terms = learner.terms(self.reference, packed, self.reference_state, now, paths)
         moves = moving(terms, part.batch) | moving(reference_terms, part.batch)
         tokens = sum(len(shared) for shared in part.shared)
-        few = next((few for few in part.micro_batches(max(tokens // SHARE, 1), moves) if moves[few].any()), None)
+        few = next(
+            (few for few in part.micro_batches(max(tokens // SHARE, 1), moves) if moves[few].any()),
+            None,
+        )
         if few is None:
             return None
         span, batch = part.batch.span(few), part.batch.slice(few)
         current = learner.forward(part, few)
         try:
             loss = objective(current, batch, terms.slice(span), part.batch.n_slots)
-            reference_loss = objective(current, batch, reference_terms.slice(span), part.batch.n_slots)
+            reference_loss = objective(
+                current, batch, reference_terms.slice(span), part.batch.n_slots
+            )
         except BadUpdate:
             return None  # the run itself says what is wrong with it
         whole = _norm(loss, learner.parameters.values(), keep=True)
@@ -80,9 +89,14 @@ def _norm(loss: torch.Tensor, parameters: Iterable[torch.Tensor], keep: bool) ->
 
 def _covers(own: Needs, reference: Needs) -> bool:
     """Return whether all that `reference` asks for is among what `own` does."""
-    flags = all(getattr(own, name) or not getattr(reference, name) for name in ("logp_ref", "entropy_grad", "now"))
+    flags = all(
+        getattr(own, name) or not getattr(reference, name)
+        for name in ("logp_ref", "entropy_grad", "now")
+    )
     kinds = ("functionals", "modules", "columns")
     tables = all(
-        getattr(own, kind).get(name) is one for kind in kinds for name, one in getattr(reference, kind).items()
+        getattr(own, kind).get(name) is one
+        for kind in kinds
+        for name, one in getattr(reference, kind).items()
     )
     return flags and tables and own.temperature == reference.temperature

@@ -38,11 +38,24 @@ if TYPE_CHECKING:
     from ..loop import Loop
 
 # What a method may set.
-OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha", "targets")
+OWN = (
+    "method",
+    "updates",
+    "group",
+    "prompts",
+    "lr",
+    "lr_end",
+    "clip_norm",
+    "rank",
+    "alpha",
+    "targets",
+)
 PLAN = "plan.json"
 REFERENCE = "grpo"  # what the others are compared with, where it takes part; else the first one
 WARM = Path("runs/warm")  # where `turngym warmup` makes what shipped recipes start from
-ANYTIME = tuple(name for name in run.FREE if name not in run.LENGTH)  # what may differ when a comparison goes on
+ANYTIME = tuple(
+    name for name in run.FREE if name not in run.LENGTH
+)  # what may differ when a comparison goes on
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,9 @@ class Trial:
     method: str
     config: TrainConfig
     final: Final = Final()
-    reference: TrainConfig | None = None  # of the method that it is compared with; None of that method itself
+    reference: TrainConfig | None = (
+        None  # of the method that it is compared with; None of that method itself
+    )
     where: str = ""  # the world, if there are several
 
     def __str__(self) -> str:
@@ -84,10 +99,21 @@ class Trial:
         if not self.begun:
             return
         old, new = str(setting_of(self.folder, "policy")), self.config.policy
-        if self.final.world and old != new and Path(old).parts[-3:] == Path(new).parts[-3:]:  # the folder was moved
-            was, now = (f"\npolicy = {json.dumps(place, ensure_ascii=False)}\n" for place in (old, new))
-            write_file(self.folder / CONFIG, (self.folder / CONFIG).read_text("utf-8").replace(was, now))
-        run.check_same(self.config, self.folder, ANYTIME, "use the same value, or choose another folder with --out")
+        if (
+            self.final.world and old != new and Path(old).parts[-3:] == Path(new).parts[-3:]
+        ):  # the folder was moved
+            was, now = (
+                f"\npolicy = {json.dumps(place, ensure_ascii=False)}\n" for place in (old, new)
+            )
+            write_file(
+                self.folder / CONFIG, (self.folder / CONFIG).read_text("utf-8").replace(was, now)
+            )
+        run.check_same(
+            self.config,
+            self.folder,
+            ANYTIME,
+            "use the same value, or choose another folder with --out",
+        )
 
     def records(self) -> Generator[Any, None, None]:
         """Train, or continue, yield the records of the run, and measure its policy. Raises as `execute` does.
@@ -101,7 +127,9 @@ class Trial:
         self._write_episodes()
         if not final.episodes:
             return
-        options = {"split": "test"} if final.world else {**run.task_options(config), "split": "valid"}
+        options = (
+            {"split": "test"} if final.world else {**run.task_options(config), "split": "valid"}
+        )
         drawn: dict[str, Any] = {"max_tokens": config.sampling.max_tokens, "seed": config.seed}
         drawn |= {"machine": config.machine, "choice": config.engine}
         played = partial(final.play, config.env, options, self.folder, **drawn)
@@ -150,22 +178,34 @@ class Comparison:
     final: Final = Final()
     against: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)  # of the recipe
-    tried: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method: what its tuning found
-    measures_effect: bool = True  # whether runs measure how much their methods add to the reference's gradient
+    tried: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # by method: what its tuning found
+    measures_effect: bool = (
+        True  # whether runs measure how much their methods add to the reference's gradient
+    )
 
     def __post_init__(self) -> None:
         """Raise ValueError where the reference does not take part."""
         if self.reference not in self.methods:
-            raise ValueError(f"--against is {self.reference!r}, which is not among {', '.join(self.methods)}; name it")
+            raise ValueError(
+                f"--against is {self.reference!r}, which is not among {', '.join(self.methods)}; name it"
+            )
 
     @property
     def reference(self) -> str:
-        return self.against or (REFERENCE if REFERENCE in self.methods else next(iter(self.methods)))
+        return self.against or (
+            REFERENCE if REFERENCE in self.methods else next(iter(self.methods))
+        )
 
     @property
     def trials(self) -> list[Trial]:
         """Return the trials in the order in which they are made."""
-        return [self._trial(method, config, seed) for seed in self.seeds for method, config in self.methods.items()]
+        return [
+            self._trial(method, config, seed)
+            for seed in self.seeds
+            for method, config in self.methods.items()
+        ]
 
     def _trial(self, method: str, config: TrainConfig, seed: int) -> Trial:
         """Return the run of a method with a seed."""
@@ -196,21 +236,39 @@ class Comparison:
         configs = {method: flat(config) for method, config in self.methods.items()}
         first = next(iter(configs.values()))
         own = [*OWN, *(key for key in first if key not in (*OWN, "seed", "out", "resume"))]
-        own = [key for key in own if key == "method" or any(config[key] != first[key] for config in configs.values())]
+        own = [
+            key
+            for key in own
+            if key == "method" or any(config[key] != first[key] for config in configs.values())
+        ]
         if self.final.world:  # each seed begins with a policy of its own
             first["policy"] = f"{self.start(self.seeds[0]).parent}/seed-SEED"
         return {
             "on": self.base,
             "seeds": list(self.seeds),
             "reference": self.reference,
-            "shared": {key: value for key, value in first.items() if key not in (*own, "seed", "out", "resume")},
-            "methods": {name: {key: config[key] for key in own} for name, config in configs.items()},
+            "shared": {
+                key: value
+                for key, value in first.items()
+                if key not in (*own, "seed", "out", "resume")
+            },
+            "methods": {
+                name: {key: config[key] for key in own} for name, config in configs.items()
+            },
         }
 
     def write(self) -> None:
         """Write the plan: settings and judged seeds, before the first judged run. Raises OSError."""
-        data = {"version": __version__, "revision": revision(), **self.described(), "episodes": self.final.episodes}
-        write_file(self.folder / PLAN, json.dumps(data | {"tuned": self.tried}, indent=1, ensure_ascii=False) + "\n")
+        data = {
+            "version": __version__,
+            "revision": revision(),
+            **self.described(),
+            "episodes": self.final.episodes,
+        }
+        write_file(
+            self.folder / PLAN,
+            json.dumps(data | {"tuned": self.tried}, indent=1, ensure_ascii=False) + "\n",
+        )
 
 
 def plan(
@@ -229,15 +287,25 @@ def plan(
     is wrong, its value and the fix.
     """
     if not methods:
-        raise ValueError("no method is named; name recipes of methods, such as: turngym compare grpo epo")
+        raise ValueError(
+            "no method is named; name recipes of methods, such as: turngym compare grpo epo"
+        )
     if (size := launched().size) > 1:
-        raise ValueError(f"{size} processes would write one comparison; start it once, without torchrun")
+        raise ValueError(
+            f"{size} processes would write one comparison; start it once, without torchrun"
+        )
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
     if 0 < final.episodes < SAMPLES or final.episodes < 0:
-        raise ValueError(f"final is {final.episodes}; give at least {SAMPLES} episodes, or 0 for no final validation")
+        raise ValueError(
+            f"final is {final.episodes}; give at least {SAMPLES} episodes, or 0 for no final validation"
+        )
     allowed = recipes.reserved_of(from_mapping(changes, "the command"))
-    allowed += ["out=", "resume=", *(["policy="] if "policy" in changes else [])]  # a comparison has its own
+    allowed += [
+        "out=",
+        "resume=",
+        *(["policy="] if "policy" in changes else []),
+    ]  # a comparison has its own
     policy = changes.get("policy", read_recipe(on, allowed=allowed).policy)
     if Path(policy) == WARM / on and not Path(policy).exists():
         what = f"there is no {policy}, from which the recipe {on!r} starts"
@@ -248,7 +316,9 @@ def plan(
     check_picture("the picture of a comparison")
     first = next(iter(configs.values())).seed
     judged = tuple(range(first, first + seeds))
-    comparison = Comparison(folder_of("compare", out, resume), on, configs, judged, lines, final, against, flat(base))
+    comparison = Comparison(
+        folder_of("compare", out, resume), on, configs, judged, lines, final, against, flat(base)
+    )
     try_runs(configs)
     return comparison
 
@@ -256,7 +326,9 @@ def plan(
 def check_picture(what: str) -> None:
     """Raise ValueError where nothing can draw a picture, which `what` needs."""
     if find_spec("matplotlib") is None:
-        raise ValueError(f'matplotlib is not installed; {what} needs the report extra: pip install "turngym[report]"')
+        raise ValueError(
+            f'matplotlib is not installed; {what} needs the report extra: pip install "turngym[report]"'
+        )
 
 
 def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
@@ -286,18 +358,28 @@ def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, Tr
     for recipe in methods:
         name = Path(recipe).stem if recipe.endswith(".toml") else recipe
         if name in configs:
-            raise ValueError(f"method {name!r} is named twice; name it once, or give a recipe of its own another name")
-        if not recipe.endswith(".toml") and {":", ","} & {*recipe}:  # a method itself, as the command has it
+            raise ValueError(
+                f"method {name!r} is named twice; name it once, or give a recipe of its own another name"
+            )
+        if not recipe.endswith(".toml") and {":", ","} & {
+            *recipe
+        }:  # a method itself, as the command has it
             configs[name] = replace(from_mapping({**base, "method": recipe}, recipe), resume=False)
             continue
         method = recipes.recipe_values(recipe)[0].get("method", "")
-        if method and foreign(method) and f"method={method}" not in recipes.methods_named_by(recipe):
+        if (
+            method
+            and foreign(method)
+            and f"method={method}" not in recipes.methods_named_by(recipe)
+        ):
             fix = f"If you trust its code, name it in place of the recipe: turngym compare {method}"
             what = f"the recipe {recipe!r} has the method {method!r} of another package"
             raise ValueError(f"{what}; a file cannot choose that. {fix}")
         if shared := [key for key in recipes.recipe_keys(recipe) if key not in OWN]:
             what = f"the recipe {recipe!r} sets {', '.join(shared)}, which all methods of a comparison share"
-            raise ValueError(f"{what}; leave them out there, and name a recipe that sets them with --on")
+            raise ValueError(
+                f"{what}; leave them out there, and name a recipe that sets them with --on"
+            )
         configs[name] = replace(read_recipe(recipe, base), resume=False)
     return configs
 
@@ -306,11 +388,15 @@ def folder_of(what: str, out: str, resume: bool) -> Path:
     """Return `out`, or the first free of runs/WHAT, runs/WHAT-2, …; raise ValueError or OSError where it is unfit."""
     there = bool(out) and Path(out).is_dir()
     if resume and not out:
-        raise ValueError(f"--resume needs the folder of what is to be resumed: turngym {what} … --out FOLDER")
+        raise ValueError(
+            f"--resume needs the folder of what is to be resumed: turngym {what} … --out FOLDER"
+        )
     if resume and not there:
         raise FileNotFoundError(f"{out} holds nothing to resume; leave --resume out to start")
     if there and not resume and any(Path(out).iterdir()):
-        raise ValueError(f"{out} is not empty; continue with --resume, or choose another folder with --out")
+        raise ValueError(
+            f"{out} is not empty; continue with --resume, or choose another folder with --out"
+        )
     if resume:
         check_inside(Path(out))
     return Path(out) if out else run.free_folder(what, os.path.lexists)

@@ -77,7 +77,9 @@ class Entropy:
 
         von Neumann et al., Annals of Mathematical Statistics 12 (1941). None where no two steps follow each other.
         """
-        near = [(b - a) ** 2 for (s, a), (t, b) in pairwise(sorted(self.values.items())) if t == s + 1]
+        near = [
+            (b - a) ** 2 for (s, a), (t, b) in pairwise(sorted(self.values.items())) if t == s + 1
+        ]
         return fmean(near) / 2 if near else None
 
     def to_json(self) -> dict[str, Any]:
@@ -91,7 +93,9 @@ class History:
     validations: tuple[Validation, ...]
     spent: Spent
     entropy: dict[int, Entropy]
-    actions: dict[str, float] = field(default_factory=dict)  # means over steps of `ACTIONS` by turn, as NAME/TURN
+    actions: dict[str, float] = field(
+        default_factory=dict
+    )  # means over steps of `ACTIONS` by turn, as NAME/TURN
     clipped: float | None = None  # share of slots past either bound, mean over steps
 
     def reached(self, success: float) -> Spent | None:
@@ -102,7 +106,12 @@ class History:
         return {
             "spent": asdict(self.spent),
             "validations": [
-                {"success": found.success, "won": found.won, "episodes": found.episodes, **asdict(found.spent)}
+                {
+                    "success": found.success,
+                    "won": found.won,
+                    "episodes": found.episodes,
+                    **asdict(found.spent),
+                }
                 for found in self.validations
             ],
             "entropy_by_turn": {str(turn): one.to_json() for turn, one in self.entropy.items()},
@@ -123,11 +132,19 @@ def read_history(folder: Path) -> History:
         for name, value in line.items():
             if value is not None:
                 columns.setdefault(name, {})[line["step"]] = value
-    by_turn = {name.removeprefix(TURN): one for name, one in columns.items() if name.startswith(TURN)}
+    by_turn = {
+        name.removeprefix(TURN): one for name, one in columns.items() if name.startswith(TURN)
+    }
     turns = {turn: Entropy(by_turn[f"{turn}"]) for turn in sorted(map(int, by_turn))}
-    acted = {name: fmean(one.values()) for name, one in columns.items() if re.match(f"({'|'.join(ACTIONS)})/", name)}
+    acted = {
+        name: fmean(one.values())
+        for name, one in columns.items()
+        if re.match(f"({'|'.join(ACTIONS)})/", name)
+    }
     low, high = (columns.get(name, {}).values() for name in ("clip_low", "clip_high"))
-    return History(tuple(validations), spent, turns, acted, fmean(map(add, low, high)) if low else None)
+    return History(
+        tuple(validations), spent, turns, acted, fmean(map(add, low, high)) if low else None
+    )
 
 
 @dataclass(frozen=True)
@@ -136,8 +153,12 @@ class MethodResult:
 
     histories: dict[int, History]  # by seed
     unfinished: dict[int, str]  # by seed: how far it came
-    ahead: Estimate | None  # held-out success at the end less that of the reference, pairwise by seed
-    reached: dict[int, Spent]  # by seed: what was spent when the reference's final success was first seen
+    ahead: (
+        Estimate | None
+    )  # held-out success at the end less that of the reference, pairwise by seed
+    reached: dict[
+        int, Spent
+    ]  # by seed: what was spent when the reference's final success was first seen
     compared: int  # seeds that the reference has finished, too
 
     def success(self, at: int) -> Estimate | None:
@@ -158,7 +179,9 @@ class MethodResult:
         return mean_of(getattr(spent, name) for spent in self.reached.values())
 
     def entropy(self, turn: int, name: str) -> Estimate | None:
-        found = [history.entropy[turn] for history in self.histories.values() if turn in history.entropy]
+        found = [
+            history.entropy[turn] for history in self.histories.values() if turn in history.entropy
+        ]
         return mean_of(value for one in found if (value := getattr(one, name)) is not None)
 
     def acted(self, name: str, turn: int) -> Estimate | None:
@@ -180,7 +203,9 @@ class MethodResult:
             "until_success_of_reference": {"reached": len(self.reached), "of": self.compared}
             | {name: (mean := self.cost_until(name)) and asdict(mean) for name in COSTS},
             "entropy_by_turn": {
-                str(turn): {name: (mean := self.entropy(turn, name)) and asdict(mean) for name in PARTS}
+                str(turn): {
+                    name: (mean := self.entropy(turn, name)) and asdict(mean) for name in PARTS
+                }
                 for turn in self.turns
             },
             "runs": {str(seed): history.to_json() for seed, history in self.histories.items()},
@@ -206,7 +231,9 @@ def method_results(comparison: Comparison) -> dict[str, MethodResult]:
         both = [seed for seed in own if seed in peers]
         final = {seed: peers[seed].validations[-1].success for seed in both}
         ahead = mean_of(own[seed].validations[-1].success - final[seed] for seed in both)
-        reached = {seed: spent for seed in both if (spent := own[seed].reached(final[seed])) is not None}
+        reached = {
+            seed: spent for seed in both if (spent := own[seed].reached(final[seed])) is not None
+        }
         found[method] = MethodResult(own, unfinished[method], ahead, reached, len(both))
     return found
 
@@ -225,7 +252,9 @@ def _progress(folder: Path) -> str:
 class MethodEffect:
     """What a method did beside the reference, over the seeds that both have finished."""
 
-    first_other: Mapping[int, int | None]  # by seed: the first step whose episodes differ; None where none did
+    first_other: Mapping[
+        int, int | None
+    ]  # by seed: the first step whose episodes differ; None where none did
     steps: int  # that were compared, at most
     own_term: Mapping[int, float]  # by step, mean over seeds; empty where it could not be measured
 
@@ -238,7 +267,12 @@ class MethodEffect:
         """Return it as JSON data, with what the reports say of it."""
         first_other = {str(seed): step for seed, step in self.first_other.items()}
         own_term = {str(step): share for step, share in self.own_term.items()}
-        return {"first_other": first_other, "steps": self.steps, "own_term": own_term, "said": self.described()}
+        return {
+            "first_other": first_other,
+            "steps": self.steps,
+            "own_term": own_term,
+            "said": self.described(),
+        }
 
     def described(self) -> str:
         """Return in some words when episodes began to differ."""
@@ -249,7 +283,9 @@ class MethodEffect:
         known = [step for step in self.first_other.values() if step is not None]
         if len(known) < len(self.first_other):
             return f"first other episode in step {min(known)}, on {len(known)} of {len(self.first_other)} seeds"
-        return f"first other episode in step {min(known)}" + (f" to {max(known)}" if max(known) > min(known) else "")
+        return f"first other episode in step {min(known)}" + (
+            f" to {max(known)}" if max(known) > min(known) else ""
+        )
 
     def advice(self, method: str, reference: str) -> str:
         """Return what to do about a method that changed nothing."""
@@ -274,9 +310,16 @@ def effects(comparison: Comparison) -> dict[str, MethodEffect]:
 
 def _beside(runs: Mapping[int, Effect], reference: Mapping[int, Effect]) -> MethodEffect:
     """Return what runs of a method did beside those of the reference, by seed."""
-    both = [seed for seed in runs if seed in reference and runs[seed].episodes and reference[seed].episodes]
+    both = [
+        seed
+        for seed in runs
+        if seed in reference and runs[seed].episodes and reference[seed].episodes
+    ]
     first_other = {seed: runs[seed].differs_from(reference[seed]) for seed in both}
     steps = max((len(runs[seed].episodes) for seed in both), default=0)
     measured = sorted({step for run in runs.values() for step in run.own_term})
-    own_term = {step: fmean(run.own_term[step] for run in runs.values() if step in run.own_term) for step in measured}
+    own_term = {
+        step: fmean(run.own_term[step] for run in runs.values() if step in run.own_term)
+        for step in measured
+    }
     return MethodEffect(first_other, steps, own_term)

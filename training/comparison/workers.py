@@ -104,7 +104,10 @@ def in_processes(
                     continue
                 deaths = one.deaths + 1
                 if deaths < DEATHS:
-                    say(one.index, f"its process {one.end}; begun again ({deaths} of at most {DEATHS - 1} times)")
+                    say(
+                        one.index,
+                        f"its process {one.end}; begun again ({deaths} of at most {DEATHS - 1} times)",
+                    )
                     waiting.insert(0, (one.index, one.task, deaths))
                     continue
                 why = f"its process {one.end}, the last of {deaths} times; is there memory for {workers} at a time?"

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 GROUP = "turngym.methods"  # of entry points
 _OF_A_MODULE = re.compile(r"([^:=]+:[^\W\d]\w*)(?:(:)(.*))?")
-Sets = dict[str, dict[str, Any]]  # what a control sets, unless all of these parameters have these values
+Sets = dict[
+    str, dict[str, Any]
+]  # what a control sets, unless all of these parameters have these values
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class Method:
     """A row of `METHODS`: what `turngym train NAME` runs, and where the function that makes the control is."""
 
     name: str  # the function has `_` for `-`
-    recipe: Mapping[str, Any] = field(default_factory=dict)  # empty for a part, which is named with another method
+    recipe: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # empty for a part, which is named with another method
     sets: Sets = field(default_factory=dict)
     module: str = ""  # in this folder; without one it is called what the function is
     paper: tuple[str, ...] = ()  # parameters that variant=code does not have
@@ -66,13 +70,17 @@ class Method:
 
     def load(self) -> Callable[..., Control]:
         """Return the function."""
-        function: Callable[..., Control] = getattr(import_module(f".{self.path.stem}", __package__), self._function)
+        function: Callable[..., Control] = getattr(
+            import_module(f".{self.path.stem}", __package__), self._function
+        )
         return function
 
     def parameters(self, variant: str = "paper") -> dict[str, Parameter]:
         """Return the parameters of the function, which is not imported for it."""
         known = read_parameters(self.path, self._function)
-        return {name: one for name, one in known.items() if variant != "code" or name not in self.paper}
+        return {
+            name: one for name, one in known.items() if variant != "code" or name not in self.paper
+        }
 
     @property
     def path(self) -> Path:
@@ -92,10 +100,15 @@ LIMIT: Sets = {"surrogate": {"limit": inf}}
 MEAN: Sets = {"aggregation": {"aggregation": "token-mean"}}
 
 
-def _alike(names: str, run: str, updates: int = 1, sets: Sets | None = None, module: str = "") -> list[Method]:
+def _alike(
+    names: str, run: str, updates: int = 1, sets: Sets | None = None, module: str = ""
+) -> list[Method]:
     """Return the rows of methods that differ in their names alone; `run` is what is trained, with {} for a name."""
     more = {"updates": updates} if updates > 1 else {}
-    return [Method(name, {"method": run.format(name), **more}, sets or {}, module) for name in names.split()]
+    return [
+        Method(name, {"method": run.format(name), **more}, sets or {}, module)
+        for name in names.split()
+    ]
 
 
 ROWS = (
@@ -105,7 +118,12 @@ ROWS = (
         "forking-tokens kl less nsr opefo pear positive-reweighting rand-pos-clip repo turn-floor ucas ulorl",
         "grpo,{}",
     ),
-    *_alike("archer aspo bapo ce-gppo cispo dmpo espo flowrl htpo kl-cov sent", "grpo,{}", 2, SURROGATE | {"clip": {}}),
+    *_alike(
+        "archer aspo bapo ce-gppo cispo dmpo espo flowrl htpo kl-cov sent",
+        "grpo,{}",
+        2,
+        SURROGATE | {"clip": {}},
+    ),
     *_alike("clip-cov eag-rl m2po", "grpo,{}", 2, {"clip": {}}),
     *_alike("clip-free clip-higher clip-lower clip-tighter", "grpo,{}", 2, {"clip": {}}, "clip"),
     *_alike("erc steer", "grpo,{}", 2),
@@ -125,25 +143,44 @@ ROWS = (
     Method("dart", {"method": "dart", "updates": 2}, CREDIT | CLIP),
     Method("dcpo", {"method": "dcpo", "updates": 2}, CREDIT | SURROGATE | {"clip": {}}),
     Method(
-        "dler", {"method": "reinforce-pp:baseline=group,clip-higher,dynamic-sampling,dler", "updates": 2}, SURROGATE
+        "dler",
+        {"method": "reinforce-pp:baseline=group,clip-higher,dynamic-sampling,dler", "updates": 2},
+        SURROGATE,
     ),
     Method("dr-grpo", {"method": "dr-grpo"}, CREDIT | CLIP | {"aggregation": {}}),
     Method("em-inf", {"method": "grpo,em-inf"}, {"temperature": {}}),
     Method("em-rl", {"method": "rloo,em-rl"}),
     Method("epo", {"method": "grpo,epo"}, paper=("gamma",)),
-    Method("evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003", "updates": 2}),
+    Method(
+        "evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003", "updates": 2}
+    ),
     Method("fr3e", {"method": "fr3e", "updates": 2}, CREDIT | BRANCHING | {"clip": {}}),
     Method("grpo", {"method": "grpo"}, CREDIT | CLIP | MEAN),
-    Method("grpo-s", {"method": "grpo-s", "updates": 2}, CREDIT | SURROGATE | {"clip": {}}, module="gtpo"),
-    Method("gspo", {"method": "grpo,gspo", "updates": 2}, SURROGATE | {"clip": {}, "aggregation": {}}),
+    Method(
+        "grpo-s",
+        {"method": "grpo-s", "updates": 2},
+        CREDIT | SURROGATE | {"clip": {}},
+        module="gtpo",
+    ),
+    Method(
+        "gspo", {"method": "grpo,gspo", "updates": 2}, SURROGATE | {"clip": {}, "aggregation": {}}
+    ),
     Method("gtpo", {"method": "gtpo", "updates": 2}, CREDIT | {"clip": {}}),
     Method("one-shot-em", {"method": "grpo,one-shot-em"}, SURROGATE),
     Method("papo", {"method": "grpo,papo"}, module="opefo"),
     Method("ppo", {"method": "ppo", "updates": 2}, CREDIT | LIMIT),
     Method("prorl", {"method": "grpo:clip_high=0.4,kl_coef=0.0001,prorl", "updates": 2}),
     Method("psr", {"method": "grpo,psr"}, module="nsr"),
-    Method("reinforce", {"method": "reinforce:baseline=group"}, SURROGATE | MEAN | {"credit": {"baseline": "none"}}),
-    Method("rloo", {"method": "rloo"}, CREDIT | {key: {"variant": "code"} for key in ("surrogate", "aggregation")}),
+    Method(
+        "reinforce",
+        {"method": "reinforce:baseline=group"},
+        SURROGATE | MEAN | {"credit": {"baseline": "none"}},
+    ),
+    Method(
+        "rloo",
+        {"method": "rloo"},
+        CREDIT | {key: {"variant": "code"} for key in ("surrogate", "aggregation")},
+    ),
     Method("seed-grpo", {"method": "grpo:normalize=none,seed-grpo"}),
     Method("simko", {"method": "grpo,simko", "updates": 2}, SURROGATE),
     Method("spear", {"method": "grpo:normalize=none,clip_high=0.28,spear"}, {"replay": {}}),
@@ -151,7 +188,9 @@ ROWS = (
     Method("tis"),
     Method("treerl", {"method": "treerl"}, CREDIT | BRANCHING),
 )
-METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in sorted(ROWS, key=lambda row: row.name)}
+METHODS: dict[str, Method | Callable[..., Control]] = {
+    row.name: row for row in sorted(ROWS, key=lambda row: row.name)
+}
 _COMPARING = "canon dapo dart dcpo dr-grpo fr3e gigpo grpo grpo-s gtpo mt-grpo qae rloo treerl"
 COMPARING = frozenset(_COMPARING.split())  # paths of a group
 METHOD_RECIPES = {row.name: row.recipe for row in ROWS if row.recipe}
@@ -195,7 +234,9 @@ def plugin_recipe(name: str) -> Mapping[str, Any]:
     if line is None:
         method = name if _build(name, [], {}).credit is not None else f"grpo,{name}"
         return {"method": method}
-    wrong = f"the method {name} of the package {plugin.package}: the line {line[0]!r} of its docstring"
+    wrong = (
+        f"the method {name} of the package {plugin.package}: the line {line[0]!r} of its docstring"
+    )
     form = f'write TOML with commas, such as Recipe: method = "grpo,{name}", updates = 2'
     try:
         recipe: dict[str, Any] = parse_toml(f"recipe = {{ {line[1]} }}")["recipe"]
@@ -223,7 +264,9 @@ def title(name: str) -> str:
 
 def evidence(name: str) -> tuple[str, str]:
     """Return the knob that a method turns, and the grade of its evidence; "" where its card does not say."""
-    found = (re.search(pattern, _card(name)) for pattern in (r"Knob: ([^.]+)", r"Evidence: ([ABC])"))
+    found = (
+        re.search(pattern, _card(name)) for pattern in (r"Knob: ([^.]+)", r"Evidence: ([ABC])")
+    )
     knob, grade = (match[1] if match else "" for match in found)
     return knob, grade
 
@@ -248,7 +291,9 @@ def check_methods(text: str) -> None:
         for what in (name for name in sets[one] if name in sets[other]):
             ways = (texts[:left] + texts[left + 1 :] for left in (other, one))
             either = " or ".join(f"--method {','.join(way)}" for way in ways)
-            raise ValueError(f"{named[one][0]} and {named[other][0]} both set {what}; use one of them: {either}")
+            raise ValueError(
+                f"{named[one][0]} and {named[other][0]} both set {what}; use one of them: {either}"
+            )
 
 
 def _sets(name: str, pairs: list[str]) -> list[str]:
@@ -258,15 +303,23 @@ def _sets(name: str, pairs: list[str]) -> list[str]:
         return sorted(_build(name, pairs, {}).sets)
     known, chosen = _values(name, pairs)
     values = {key: one.default for key, one in known.items()} | chosen
-    return [what for what, off in row.sets.items() if not off or off != {key: values[key] for key in off}]
+    return [
+        what
+        for what, off in row.sets.items()
+        if not off or off != {key: values[key] for key in off}
+    ]
 
 
 def check_group(text: str, group: int) -> None:
     """Raise ValueError where a method of `text` compares the paths of a group, and a group is a single path."""
     for name, pairs in _split(text) if group == 1 else ():
-        if name in COMPARING or (name in METHODS and _values(name, pairs)[1].get("baseline") == "group"):
+        if name in COMPARING or (
+            name in METHODS and _values(name, pairs)[1].get("baseline") == "group"
+        ):
             fix = "use --group 8, or a method that needs no others: --method reinforce-pp"
-            raise ValueError(f"group is 1, but {name} judges a path by the others of its group; {fix}")
+            raise ValueError(
+                f"group is 1, but {name} judges a path by the others of its group; {fix}"
+            )
 
 
 def method_parameters(name: str, variant: str = "paper") -> dict[str, Parameter]:
@@ -301,7 +354,9 @@ def _split(text: str) -> Iterator[tuple[str, list[str]]]:
             name, colon, pair = of_a_module.groups()
         pairs = [pair] if colon else []
         if not name:
-            raise ValueError(f"methods are {text!r}; write names with commas between, such as grpo,epo:alpha=0.2")
+            raise ValueError(
+                f"methods are {text!r}; write names with commas between, such as grpo,epo:alpha=0.2"
+            )
     yield name, pairs
 
 
@@ -316,7 +371,10 @@ def _values(name: str, pairs: list[str]) -> tuple[dict[str, Parameter], dict[str
             raise ValueError(f"{name}: {key} is given twice; give it once")
         texts[key] = text
     known = method_parameters(name, texts.get("variant", "paper"))
-    values = {key: known[_known(f"parameter of {name}", key, known)].parse(name, text) for key, text in texts.items()}
+    values = {
+        key: known[_known(f"parameter of {name}", key, known)].parse(name, text)
+        for key, text in texts.items()
+    }
     for key, value in values.items():
         known[key].check(name, value)
     return known, values
@@ -339,7 +397,9 @@ def _row(name: str) -> Method | Callable[..., Control]:
         spec, what = plugin.spec, f"method {name} of the package {plugin.package}"
     function = load(spec, what)
     if not inspect.isfunction(function):
-        raise ValueError(f"the {what} {spec!r} is a {type(function).__name__}; write a function that returns a Control")
+        raise ValueError(
+            f"the {what} {spec!r} is a {type(function).__name__}; write a function that returns a Control"
+        )
     try:
         parameters(function)
     except (TypeError, ValueError, NameError) as error:
@@ -379,5 +439,7 @@ def _card(name: str) -> str:
 def _known(what: str, name: str, table: Iterable[str]) -> str:
     if name not in table:
         hint = did_you_mean(name, table, cutoff=0.4)
-        raise ValueError(f"no {what} is called {name!r}; {hint}known are {', '.join(sorted(table))}")
+        raise ValueError(
+            f"no {what} is called {name!r}; {hint}known are {', '.join(sorted(table))}"
+        )
     return name

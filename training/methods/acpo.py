@@ -24,7 +24,9 @@ def acpo(*, quantile: Share = 0.8, tau: Width = 1.0) -> Control:
     """Return the coefficients; `tau` is in nats."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        return replace(terms, advantage=terms.advantage * attributed(batch, quantile, tau).to(terms.advantage))
+        return replace(
+            terms, advantage=terms.advantage * attributed(batch, quantile, tau).to(terms.advantage)
+        )
 
     return Control(name="acpo", shape=shape)
 

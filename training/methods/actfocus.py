@@ -20,20 +20,37 @@ import torch
 from ...agents.trajectory import PHASES
 from ..credit import softmax_by
 from ..parameters import Share, checked
-from .base import Batch, Before, Control, Ids, Logits, Needs, Now, State, Terms, Values, Width, replace
+from .base import (
+    Batch,
+    Before,
+    Control,
+    Ids,
+    Logits,
+    Needs,
+    Now,
+    State,
+    Terms,
+    Values,
+    Width,
+    replace,
+)
 
 THINK = PHASES.index("think")
 
 
 @checked
-def actfocus(*, thought: Share = 0.5, tau: Width = 1.0, energy: Literal["entropy", "free"] = "entropy") -> Control:
+def actfocus(
+    *, thought: Share = 0.5, tau: Width = 1.0, energy: Literal["entropy", "free"] = "entropy"
+) -> Control:
     """Return ActFocus; `thought` 1 and `tau` inf (nats) change nothing."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         level = batch.entropy if energy == "entropy" else batch.extras["free-energy"]
         acting = batch.phase != THINK
         weight = torch.full_like(terms.weight, thought)
-        weight = weight.masked_scatter(acting, softmax_by(batch.row[acting], level[acting] / tau).to(weight.dtype))
+        weight = weight.masked_scatter(
+            acting, softmax_by(batch.row[acting], level[acting] / tau).to(weight.dtype)
+        )
         return replace(terms, weight=terms.weight * weight)
 
     needs = Needs(functionals={"free-energy": free_energy}) if energy == "free" else Needs()

@@ -51,5 +51,8 @@ def ada_ent_reg(
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(terms, entropy_coef=terms.entropy_coef + min(state["used"], most))
 
-    start, needs = {"used": first, "next": first, "open": True, "sum": 0.0, "count": 0}, Needs(entropy_grad=most > 0)
+    start, needs = (
+        {"used": first, "next": first, "open": True, "sum": 0.0, "count": 0},
+        Needs(entropy_grad=most > 0),
+    )
     return Control(name="ada-ent-reg", needs=needs, init=start.copy, observe=observe, shape=shape)

@@ -28,7 +28,12 @@ DOUBT, LENGTH = "adathink-doubt", "adathink-length"
 
 @checked
 def adathink_med(
-    *, alpha: Share = 0.5, quantile: Share = 0.7, ema: Share = 0.9, weight: NonNegative = 0.5, top: Share = 0.2
+    *,
+    alpha: Share = 0.5,
+    quantile: Share = 0.7,
+    ema: Share = 0.9,
+    weight: NonNegative = 0.5,
+    top: Share = 0.2,
 ) -> Control:
     """Return the reward. State: θ, L by kind of task (tokens), and which tasks of this step are easy."""
 
@@ -41,7 +46,9 @@ def adathink_med(
         theta = now if state["theta"] is None else ema * state["theta"] + (1 - ema) * now
         expected = dict(state["expected"])
         for name in ("easy", "hard"):
-            of_kind = (key for key in stats.columns[LENGTH] if (hard[key[:-1]] < theta) == (name == "easy"))
+            of_kind = (
+                key for key in stats.columns[LENGTH] if (hard[key[:-1]] < theta) == (name == "easy")
+            )
             if own := [stats.columns[LENGTH][key] for key in of_kind]:
                 old = expected[name]
                 expected[name] = ema * old + (1 - ema) * fmean(own) if old else fmean(own)
@@ -61,9 +68,13 @@ def adathink_med(
         bonus = by_length(easy, turns.score >= 1, turns.columns[LENGTH].double() / most, sure)
         return (turns.score + weight * bonus).to(turns.score)
 
-    needs = Needs(columns={DOUBT: lambda tree: doubts(tree, top), LENGTH: lengths} if weight else {})
+    needs = Needs(
+        columns={DOUBT: lambda tree: doubts(tree, top), LENGTH: lengths} if weight else {}
+    )
     start: State = {"theta": None, "expected": {"easy": 0.0, "hard": 0.0}, "easy": []}
-    return Control(name="adathink-med", needs=needs, init=start.copy, observe=observe, reward=reward)
+    return Control(
+        name="adathink-med", needs=needs, init=start.copy, observe=observe, reward=reward
+    )
 
 
 def spread(doubt: Sequence[float]) -> list[float]:
@@ -72,19 +83,27 @@ def spread(doubt: Sequence[float]) -> list[float]:
     return [(own - low) / (high - low + 1e-8) for own in doubt]
 
 
-def difficulty(scores: Mapping[Key, float], doubt: Mapping[Key, float], alpha: float) -> dict[Key, float]:
+def difficulty(
+    scores: Mapping[Key, float], doubt: Mapping[Key, float], alpha: float
+) -> dict[Key, float]:
     """Return d of each group, by the keys of its paths without their branch."""
     sure = dict[Key, list[float]]()
     for key, score in scores.items():
         right = float(score >= 1)
-        sure.setdefault(key[:-1], []).append(right * (1 - doubt.get(key, 1.0)) * alpha + (1 - alpha) * right)
+        sure.setdefault(key[:-1], []).append(
+            right * (1 - doubt.get(key, 1.0)) * alpha + (1 - alpha) * right
+        )
     return {group: 1 - fmean(own) for group, own in sure.items()}
 
 
 def by_length(easy: Flags, right: Flags, length: Vector, sure: Vector) -> Vector:
     """Return the reward of paths whose length is a share of what is expected."""
     cost = length * (0.5 + 0.5 * sure)
-    return torch.where(easy & right, (1 - cost).clamp(min=0), torch.where(~easy & ~right, (cost - 1).clamp(max=1), 0.0))
+    return torch.where(
+        easy & right,
+        (1 - cost).clamp(min=0),
+        torch.where(~easy & ~right, (cost - 1).clamp(max=1), 0.0),
+    )
 
 
 def doubts(tree: Tree, top: float) -> list[float]:
@@ -92,11 +111,16 @@ def doubts(tree: Tree, top: float) -> list[float]:
     found = []
     for leaf in tree.leaves:
         turns = [tree.turns[node] for node in tree.replies(leaf)]
-        drawn = np.sort(np.concatenate([np.zeros(1), *(turn.entropy[turn.sampled] for turn in turns)]))[::-1]
+        drawn = np.sort(
+            np.concatenate([np.zeros(1), *(turn.entropy[turn.sampled] for turn in turns)])
+        )[::-1]
         found.append(log1p(float(drawn[: max(int(top * (len(drawn) - 1)), 1)].mean())))
     return found
 
 
 def lengths(tree: Tree) -> list[float]:
     """Return how many tokens were drawn of each leaf's path."""
-    return [float(sum(tree.turns[node].sampled.sum() for node in tree.replies(leaf))) for leaf in tree.leaves]
+    return [
+        float(sum(tree.turns[node].sampled.sum() for node in tree.replies(leaf)))
+        for leaf in tree.leaves
+    ]

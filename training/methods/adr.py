@@ -18,17 +18,37 @@ from math import log
 from ..control import answered, draws, forks, just_taken
 from ..credit import solved
 from ..parameters import Count, Share, checked, require
-from .base import Batch, Control, Event, Key, Needs, Rows, Several, Spawn, State, Tree, Vector, Whole
+from .base import (
+    Batch,
+    Control,
+    Event,
+    Key,
+    Needs,
+    Rows,
+    Several,
+    Spawn,
+    State,
+    Tree,
+    Vector,
+    Whole,
+)
 
 COLUMN = "adr-easy"
 
 
 @checked
 def adr(
-    *, group: Count = 8, initial: Whole = 0, alpha: Share = 0.5, beta: Share = 0.5, vocabulary: Several = 151_936
+    *,
+    group: Count = 8,
+    initial: Whole = 0,
+    alpha: Share = 0.5,
+    beta: Share = 0.5,
+    vocabulary: Several = 151_936,
 ) -> Control:
     """Return the branching and the reward; `group` and `vocabulary` are the run's, `initial` 0 is half of the group."""
-    require(initial <= group, "adr", "initial", initial, f"0 (half of the group) to {group}, the group")
+    require(
+        initial <= group, "adr", "initial", initial, f"0 (half of the group) to {group}, the group"
+    )
     first = initial or max(group // 2, 1)
 
     def plan(tree: Tree, event: Event, key: Key, state: State) -> list[Spawn]:

@@ -20,6 +20,8 @@ def aem(*, k: NonNegative = 0.25) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths = Paths.of(batch)
         unlikely = paths.slots(standard(paths.mean(-batch.logp_old), paths.group), terms.advantage)
-        return replace(terms, advantage=terms.advantage * (k * unlikely * terms.advantage.sign()).exp())
+        return replace(
+            terms, advantage=terms.advantage * (k * unlikely * terms.advantage.sign()).exp()
+        )
 
     return Control(name="aem", shape=shape)

@@ -15,7 +15,21 @@ from functools import partial
 
 from ..columns import Penalty
 from ..parameters import NonNegative, Share, checked, require
-from .base import Batch, Before, Control, Ids, Logits, Needs, Now, Requests, State, Stats, Terms, Values, replace
+from .base import (
+    Batch,
+    Before,
+    Control,
+    Ids,
+    Logits,
+    Needs,
+    Now,
+    Requests,
+    State,
+    Stats,
+    Terms,
+    Values,
+    replace,
+)
 
 CLAMPED = "aent"
 
@@ -50,7 +64,9 @@ def aent(
         return replace(terms, penalties=(*terms.penalties, penalty)) if most else terms
 
     needs = Needs(functionals={CLAMPED: partial(clamped, drop)} if most else {})
-    return Control(name="aent", needs=needs, init={"coef": first}.copy, observe=observe, shape=shape)
+    return Control(
+        name="aent", needs=needs, init={"coef": first}.copy, observe=observe, shape=shape
+    )
 
 
 def clamped(drop: float, logits: Logits, token: Ids, before: Before) -> Values:

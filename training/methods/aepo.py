@@ -36,8 +36,12 @@ def aepo(
     variant: Variant = "paper",
 ) -> Control:
     """Return AEPO with all its parts; they can be had one by one."""
-    branching = aepo_branching(group=group, beta=beta, penalty=penalty, vocabulary=vocabulary, variant=variant)
-    return replace(chain(branching, aepo_clip(variant=variant), aepo_advantage(scale=scale)), name="aepo")
+    branching = aepo_branching(
+        group=group, beta=beta, penalty=penalty, vocabulary=vocabulary, variant=variant
+    )
+    return replace(
+        chain(branching, aepo_clip(variant=variant), aepo_advantage(scale=scale)), name="aepo"
+    )
 
 
 @checked
@@ -71,7 +75,10 @@ def standardized(values: Slots, batch: Batch) -> Slots:
     if not learned.any():
         return torch.zeros_like(values)
     share = torch.where(learned, batch.share, 0.0)
-    count, above = share.sum(), values - values[learned].min()  # so that rounding cannot part equal values
+    count, above = (
+        share.sum(),
+        values - values[learned].min(),
+    )  # so that rounding cannot part equal values
     centred = above - (share * above).sum() / count
     std = ((share * centred.square()).sum() / (count - 1).clamp(min=1)).sqrt()
     return centred / torch.where(std > 0, std, 1.0)

@@ -17,7 +17,16 @@ tree was forked (in the code: passes over all trees of a batch, in which paths a
 
 from math import exp
 
-from ..control import answered, decides, draws, forked_before, forks, forks_in_a_row, just_taken, surprise
+from ..control import (
+    answered,
+    decides,
+    draws,
+    forked_before,
+    forks,
+    forks_in_a_row,
+    just_taken,
+    surprise,
+)
 from ..parameters import Count, Finite, NonNegative, Variant, checked
 from .base import Control, Event, Key, Several, Spawn, State, Tree
 
@@ -47,9 +56,13 @@ def aepo_branching(
         rise = weight * surprise(tree, turns[-1], turns[0], tokens, vocabulary)
         if paper:
             score = (base + rise) * max(0.0, 1 - penalty * forked_before(tree, turns))
-            return forks(answered(tree, turns), beam - 1 if score > threshold and decides(tree, turns) else 0)
+            return forks(
+                answered(tree, turns), beam - 1 if score > threshold and decides(tree, turns) else 0
+            )
         chance = fork_chance(base, rise, penalty * forks_in_a_row(tree, len(turns)))
-        return forks(event.node, draws(chance, beam - 1, (*key, len(turns))) if event.kind == "turn" else 0)
+        return forks(
+            event.node, draws(chance, beam - 1, (*key, len(turns))) if event.kind == "turn" else 0
+        )
 
     def plan(tree: Tree, event: Event, key: Key, state: State) -> list[Spawn]:
         if event.kind == "start":
@@ -58,7 +71,9 @@ def aepo_branching(
             rest = [] if paper else [Spawn(0)]  # none: all of the budget
             return [Spawn(0, n=begin(tree))] if event.budget == group else rest
         turns = just_taken(tree, event)
-        return fork(tree, event, key, turns) if turns and 0 < event.budget < group else []  # a probe is not forked
+        return (
+            fork(tree, event, key, turns) if turns and 0 < event.budget < group else []
+        )  # a probe is not forked
 
     return Control(name="aepo-branching", sets=frozenset({"branching"}), plan=plan)
 

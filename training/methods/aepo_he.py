@@ -20,7 +20,9 @@ from ..parameters import NonNegative, Share, checked
 from .base import Batch, Control, Needs, Now, State, Terms, Tree, replace
 
 COLUMN = "aepo-he"
-CUES = re.compile(r"\b(wait|hmm|check|verify|again|mistake|reconsider|actually|alternatively)\b", re.IGNORECASE)
+CUES = re.compile(
+    r"\b(wait|hmm|check|verify|again|mistake|reconsider|actually|alternatively)\b", re.IGNORECASE
+)
 
 
 @checked
@@ -34,7 +36,9 @@ def aepo_he(*, first: Share = 0.5, c1: NonNegative = 0.0005, c2: NonNegative = 0
         place = torch.arange(batch.n_slots) - torch.searchsorted(batch.path, batch.path)
         behind = place >= batch.turns.columns[COLUMN][batch.row]
         second = batch.at.step >= first * batch.at.steps
-        return replace(terms, entropy_coef=terms.entropy_coef + torch.where(behind & second, c2, c1))
+        return replace(
+            terms, entropy_coef=terms.entropy_coef + torch.where(behind & second, c2, c1)
+        )
 
     needs = Needs() if off else Needs(entropy_grad=True, columns={COLUMN: reflects})
     return Control(name="aepo-he", needs=needs, shape=shape)

@@ -26,21 +26,43 @@ from torch import Tensor
 from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..credit import Paths
 from ..parameters import Count, NonNegative, Share, checked
-from .base import Batch, Before, Control, Factor, Ids, Logits, Needs, Now, Part, Requests, State, Stats, Terms, replace
+from .base import (
+    Batch,
+    Before,
+    Control,
+    Factor,
+    Ids,
+    Logits,
+    Needs,
+    Now,
+    Part,
+    Requests,
+    State,
+    Stats,
+    Terms,
+    replace,
+)
 
 FACTOR, POOL, RIGHT, LARGEST = "aepo-wang", "aepo-wang-pool", 0.05, 0.1
 
 
 @checked
 def aepo_wang(
-    *, target: NonNegative = 0.5, hot: Factor = 1.2, cold: Part = 0.8, pool: Share = 0.0, group: Count = 8
+    *,
+    target: NonNegative = 0.5,
+    hot: Factor = 1.2,
+    cold: Part = 0.8,
+    pool: Share = 0.0,
+    group: Count = 8,
 ) -> Control:
     """Return the reweighting, or the pool; `target` is in nats, `group` the run's. State: the rollout's entropy."""
     off, drawn = hot == cold == 1, int(pool * group)
 
     def plan(tree: Tree, event: Event, key: Key, state: State) -> list[Spawn]:
         level = hot if state["entropy"] <= target else cold
-        hotter = [Spawn(0, n=group - drawn)] * (drawn < group) + [Spawn(0, n=drawn, temperature=level, whole=True)]
+        hotter = [Spawn(0, n=group - drawn)] * (drawn < group) + [
+            Spawn(0, n=drawn, temperature=level, whole=True)
+        ]
         return hotter if event.kind == "start" else []
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
@@ -52,22 +74,31 @@ def aepo_wang(
         right = paths.score > RIGHT
         if drawn:
             pooled = batch.turns.columns[POOL][batch.row] > 0
-            return replace(terms, advantage=torch.where(pooled, paths.slots(right, terms.weight), terms.advantage))
+            return replace(
+                terms,
+                advantage=torch.where(pooled, paths.slots(right, terms.weight), terms.advantage),
+            )
         if off or not right.any():
             return terms
         a = share(entropy, target, float(right.double().mean()))
         gain = batch.extras[FACTOR][:, 0 if entropy <= target else 1].exp()
         imitated = torch.where(paths.slots(right, terms.weight) > 0, gain, 0.0)
         shaped = (1 - a) * terms.advantage + a * imitated
-        return replace(terms, advantage=torch.where(paths.learned, shaped, terms.advantage).to(terms.advantage))
+        return replace(
+            terms, advantage=torch.where(paths.learned, shaped, terms.advantage).to(terms.advantage)
+        )
 
     def column(tree: Tree) -> list[float]:
         return [float(leaf.branch >= group - drawn) for leaf in tree.leaves]
 
     needs = Needs(functionals={} if off else {FACTOR: partial(tempered, hot, cold)})
-    found = Control(name="aepo-wang", needs=needs, init={"entropy": 0.0}.copy, observe=observe, shape=shape)
+    found = Control(
+        name="aepo-wang", needs=needs, init={"entropy": 0.0}.copy, observe=observe, shape=shape
+    )
     pooling = Needs(columns={POOL: column}, temperature=1.0)
-    return replace(found, needs=pooling, sets=frozenset({"branching"}), plan=plan) if drawn else found
+    return (
+        replace(found, needs=pooling, sets=frozenset({"branching"}), plan=plan) if drawn else found
+    )
 
 
 def share(entropy: float, target: float, right: float) -> float:
@@ -76,7 +107,11 @@ def share(entropy: float, target: float, right: float) -> float:
     return first / (1 + first)
 
 
-def tempered(hot: float, cold: float, logits: Logits, token: Ids, before: Before) -> Float[Tensor, "c 2"]:
+def tempered(
+    hot: float, cold: float, logits: Logits, token: Ids, before: Before
+) -> Float[Tensor, "c 2"]:
     """Return by how much a drawn token is likelier at each temperature than at 1, in nats."""
-    parts = [(logits / t).log_softmax(-1).gather(-1, token[:, None])[:, 0] for t in (hot, cold, 1.0)]
+    parts = [
+        (logits / t).log_softmax(-1).gather(-1, token[:, None])[:, 0] for t in (hot, cold, 1.0)
+    ]
     return torch.stack((parts[0] - parts[2], parts[1] - parts[2]), -1)

@@ -18,7 +18,13 @@ from .base import Batch, Control, Needs, Now, Requests, State, Stats, Terms, rep
 
 
 @checked
-def aer(*, first: NonNegative = 0.01, eta: NonNegative = 0.005, tau: Share = 0.5, most: NonNegative = 0.1) -> Control:
+def aer(
+    *,
+    first: NonNegative = 0.01,
+    eta: NonNegative = 0.005,
+    tau: Share = 0.5,
+    most: NonNegative = 0.1,
+) -> Control:
     """Return the bonus; coefficients are per nat. State: coefficient, and the first entropy (nats)."""
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
@@ -35,4 +41,10 @@ def aer(*, first: NonNegative = 0.01, eta: NonNegative = 0.005, tau: Share = 0.5
         return replace(terms, entropy_coef=terms.entropy_coef + bonus)
 
     start = {"coef": first, "start": None}
-    return Control(name="aer", needs=Needs(entropy_grad=most > 0), init=start.copy, observe=observe, shape=shape)
+    return Control(
+        name="aer",
+        needs=Needs(entropy_grad=most > 0),
+        init=start.copy,
+        observe=observe,
+        shape=shape,
+    )

@@ -30,14 +30,20 @@ def apo(*, coef: NonNegative = 0.001, grow: NonNegative = 0.00001) -> Control:
             return terms
         group, right, easy = paths.group, paths.right, paths.easy
         length = torch.bincount(paths.place).double()
-        known = sum_by(group, length * right, len(group)) / sum_by(group, right.double(), len(group)).clamp(min=1)
+        known = sum_by(group, length * right, len(group)) / sum_by(
+            group, right.double(), len(group)
+        ).clamp(min=1)
         over = torch.where((easy > 0) & ~right, (length - known[group]).clamp(min=0), 0.0)
         advantage = advantage * paths.slots(2 - (1 + grow) ** -over, advantage, 1.0)
         light = torch.where((easy > 0) & (easy < 1), 1 - torch.exp(-e * easy), 1.0)
         factor = torch.where(advantage > 0, paths.slots(light, advantage), 1.0)
         cost = factor * paths.slots(coef / (len(length) * length), advantage)
         penalty = Penalty("apo-kl", cost, _k3)
-        return replace(terms, advantage=advantage, penalties=(*terms.penalties, penalty) if coef else terms.penalties)
+        return replace(
+            terms,
+            advantage=advantage,
+            penalties=(*terms.penalties, penalty) if coef else terms.penalties,
+        )
 
     return Control(name="apo", needs=Needs(logp_ref=coef > 0), shape=shape)
 

@@ -21,18 +21,29 @@ from .base import Batch, Control, Needs, Now, State, Terms, replace
 
 @checked
 def archer(
-    *, quantile: Share = 0.8, certain: Bound = 0.2, unsure: Bound = 0.5, kl: NonNegative = 0.001, limit: Limit = 3.0
+    *,
+    quantile: Share = 0.8,
+    certain: Bound = 0.2,
+    unsure: Bound = 0.5,
+    kl: NonNegative = 0.001,
+    limit: Limit = 3.0,
 ) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        return replace(split(terms, batch, now, quantile, certain, unsure, kl), surrogate=dual_clip(limit))
+        return replace(
+            split(terms, batch, now, quantile, certain, unsure, kl), surrogate=dual_clip(limit)
+        )
 
     needs = Needs(logp_ref=kl > 0, now=True)
     return Control(name="archer", needs=needs, sets=frozenset({"clip", "surrogate"}), shape=shape)
 
 
-def split(terms: Terms, batch: Batch, now: Now, quantile: float, certain: float, unsure: float, kl: float) -> Terms:
+def split(
+    terms: Terms, batch: Batch, now: Now, quantile: float, certain: float, unsure: float, kl: float
+) -> Terms:
     """Return terms with the bounds of certain and uncertain tokens, and the KL of certain ones."""
-    high = now.entropy > path_quantile(now.entropy, batch, quantile)  # a path's only token is certain
+    high = now.entropy > path_quantile(
+        now.entropy, batch, quantile
+    )  # a path's only token is certain
     bound = torch.where(high, unsure, certain).to(terms.clip_low)
     low = ~high & earned(batch)
     coef = torch.where(low, kl * batch.n_slots / max(int(low.sum()), 1), 0.0).to(terms.kl_coef)

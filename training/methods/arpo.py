@@ -25,7 +25,20 @@ from typing import Literal
 from ..control import answered, decides, draws, forks, just_taken, surprise
 from ..credit import shared_mean
 from ..parameters import Count, Finite, NonNegative, Variant, checked, require
-from .base import Batch, Control, Event, Key, Now, Several, Spawn, State, Terms, Tree, Whole, replace
+from .base import (
+    Batch,
+    Control,
+    Event,
+    Key,
+    Now,
+    Several,
+    Spawn,
+    State,
+    Terms,
+    Tree,
+    Whole,
+    replace,
+)
 
 
 @checked
@@ -43,23 +56,40 @@ def arpo(
     variant: Variant = "paper",
 ) -> Control:
     """Return ARPO's branching; with `initial` = `group` it changes nothing. `group` and `vocabulary` are the run's."""
-    require(initial <= group, "arpo", "initial", initial, f"0 (half of the group) to {group}, the group")
+    require(
+        initial <= group, "arpo", "initial", initial, f"0 (half of the group) to {group}, the group"
+    )
     first = initial or (group + 1) // 2
 
     def plan(tree: Tree, event: Event, key: Key, state: State) -> list[Spawn]:
         if event.kind == "start":
             return [Spawn(0, n=first)]
         if event.kind == "idle":
-            return [] if variant == "paper" else [Spawn(0)]  # none: the whole budget begins at the prompt
+            return (
+                [] if variant == "paper" else [Spawn(0)]
+            )  # none: the whole budget begins at the prompt
         turns = just_taken(tree, event)
         if not (turns and event.budget):
             return []
         score = base + weight * surprise(tree, turns[-1], turns[0], tokens, vocabulary)
         if variant == "paper":
-            return forks(answered(tree, turns), beam - 1 if score > threshold and decides(tree, turns) else 0)
-        return forks(event.node, draws(score, beam - 1, (*key, len(turns))) if event.kind == "turn" else 0)
+            return forks(
+                answered(tree, turns), beam - 1 if score > threshold and decides(tree, turns) else 0
+            )
+        return forks(
+            event.node, draws(score, beam - 1, (*key, len(turns))) if event.kind == "turn" else 0
+        )
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        return replace(terms, advantage=shared_mean(terms.advantage, batch)) if attribution == "hard" else terms
+        return (
+            replace(terms, advantage=shared_mean(terms.advantage, batch))
+            if attribution == "hard"
+            else terms
+        )
 
-    return Control(name="arpo", sets=frozenset({"branching"}), plan=plan if first < group else None, shape=shape)
+    return Control(
+        name="arpo",
+        sets=frozenset({"branching"}),
+        plan=plan if first < group else None,
+        shape=shape,
+    )

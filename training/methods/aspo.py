@@ -20,10 +20,17 @@ from .base import Batch, Control, Current, Needs, Now, Slots, State, Surrogate, 
 
 @checked
 def aspo(
-    *, quantile: Share = 0.8, certain: Bound = 0.2, unsure: Bound = 0.4, kl: NonNegative = 0.001, limit: Limit = 3.0
+    *,
+    quantile: Share = 0.8,
+    certain: Bound = 0.2,
+    unsure: Bound = 0.4,
+    kl: NonNegative = 0.001,
+    limit: Limit = 3.0,
 ) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        return replace(split(terms, batch, now, quantile, certain, unsure, kl), surrogate=reciprocal(limit))
+        return replace(
+            split(terms, batch, now, quantile, certain, unsure, kl), surrogate=reciprocal(limit)
+        )
 
     needs = Needs(logp_ref=kl > 0, now=True)
     return Control(name="aspo", needs=needs, sets=frozenset({"clip", "surrogate"}), shape=shape)

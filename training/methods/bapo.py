@@ -55,4 +55,6 @@ def bapo(
         whole = down + up if variant == "paper" else down
         return up / whole if down > 0 and whole > 0 else float("inf")
 
-    return Control(name="bapo", needs=Needs(now=True), sets=frozenset({"clip", "surrogate"}), shape=shape)
+    return Control(
+        name="bapo", needs=Needs(now=True), sets=frozenset({"clip", "surrogate"}), shape=shape
+    )

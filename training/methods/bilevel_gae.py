@@ -38,7 +38,9 @@ def bilevel_gae(
     value_clip: Bound = 0.5,
 ) -> Control:
     """Return the value head, its loss and the advantage."""
-    return with_value("bilevel-gae", partial(bilevel_advantage, gamma, lam, gamma_turn), value_coef, value_clip)
+    return with_value(
+        "bilevel-gae", partial(bilevel_advantage, gamma, lam, gamma_turn), value_coef, value_clip
+    )
 
 
 def bilevel_advantage(gamma: float, lam: float, gamma_turn: float, batch: Batch) -> Slots:

@@ -21,7 +21,11 @@ from .base import Batch, Control, Slots, State
 
 @checked
 def canon(
-    *, mu: Share = 1.0, alpha: Finite = 1.0, beta: Finite = 0.0, metric: Literal["entropy", "length"] = "entropy"
+    *,
+    mu: Share = 1.0,
+    alpha: Finite = 1.0,
+    beta: Finite = 0.0,
+    metric: Literal["entropy", "length"] = "entropy",
 ) -> Control:
     def credit(batch: Batch, state: State) -> Slots:
         paths = Paths.of(batch)
@@ -31,7 +35,11 @@ def canon(
             (members,) = torch.nonzero(paths.group == group, as_tuple=True)
             order = members[by[members].argsort(stable=True)]
             low, high = order[: len(order) // 2], order[len(order) // 2 :]
-            s, m_low, m_high = paths.score, paths.score[low].sum() / max(len(low), 1), paths.score[high].mean()
+            s, m_low, m_high = (
+                paths.score,
+                paths.score[low].sum() / max(len(low), 1),
+                paths.score[high].mean(),
+            )
             found[high] = mu * (s[high] - alpha * m_low + beta) + (1 - mu) * (s[high] - m_high)
             found[low] = mu * (alpha * s[low] - m_high - beta) + (1 - mu) * (s[low] - m_low)
         return paths.slots(found, batch.logp_old)

@@ -26,7 +26,12 @@ SALT = 0xC0F  # parts these draws from others of the step
 
 @checked
 def clip_cov(
-    *, share: Share = 0.0002, low: Finite = 1.0, high: Unbounded = 5.0, clip_low: Bound = 1.0, clip_high: Bound = 1.0
+    *,
+    share: Share = 0.0002,
+    low: Finite = 1.0,
+    high: Unbounded = 5.0,
+    clip_low: Bound = 1.0,
+    clip_high: Bound = 1.0,
 ) -> Control:
     require(low < high, "clip-cov", "high", high, f"above low, which is {low}")
 
@@ -34,6 +39,8 @@ def clip_cov(
         at = (batch.at.seed, batch.at.step, batch.at.update, SALT)
         bounds = (clip_low, clip_high, share, low, high)
         left = left_out(terms.advantage, now.logp, batch.logp_old, *bounds, at, where=earned(batch))
-        return replace(hold(terms, clip_low, clip_high), weight=torch.where(left, 0.0, terms.weight))
+        return replace(
+            hold(terms, clip_low, clip_high), weight=torch.where(left, 0.0, terms.weight)
+        )
 
     return Control(name="clip-cov", needs=Needs(now=True), sets=frozenset({"clip"}), shape=shape)

@@ -25,13 +25,21 @@ from .base import Batch, Control, Event, Key, Now, Spawn, State, Terms, Tree, Wh
 
 SALT = 0xC0E  # parts these draws from those of tokens
 Place = tuple[int, int]  # a turn of the agent, and a token in it that is not its first
-Choose = Callable[[Tree, list[int], Key], list[Place]]  # of a path's turns; the key is the path's own
+Choose = Callable[
+    [Tree, list[int], Key], list[Place]
+]  # of a path's turns; the key is the path's own
 
 
 @checked
 def cure(*, group: Count = 16, initial: Whole = 0, top: Count = 20) -> Control:
     """Return CURE's branching; `group` is the run's, and `initial` 0 stands for a quarter of it."""
-    require(initial <= group, "cure", "initial", initial, f"0 (a quarter of the group) to {group}, the group")
+    require(
+        initial <= group,
+        "cure",
+        "initial",
+        initial,
+        f"0 (a quarter of the group) to {group}, the group",
+    )
 
     def choose(tree: Tree, turns: list[int], key: Key) -> list[Place]:
         places = ranked(tree, turns, lambda turn: turn.entropy)[:top]
@@ -40,7 +48,9 @@ def cure(*, group: Count = 16, initial: Whole = 0, top: Count = 20) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         nobody = torch.full((int(batch.token.max()) + 1,), batch.n_paths)
         owner = nobody.scatter_reduce(0, batch.token, batch.path, "amin")
-        return replace(terms, weight=torch.where(batch.path == owner[batch.token], terms.weight, 0.0))
+        return replace(
+            terms, weight=torch.where(batch.path == owner[batch.token], terms.weight, 0.0)
+        )
 
     first = initial or max(group // 4, 1)
     plan = begin_again(group, first, (group - first) // first, choose) if first < group else None
@@ -58,7 +68,11 @@ def begin_again(
         if event.kind != "idle" or event.budget != group - initial or not copies:
             return []
         paths = enumerate(spoken(tree))
-        return [Spawn(node, at, n=copies) for path, turns in paths for node, at in choose(tree, turns, (*key, path))]
+        return [
+            Spawn(node, at, n=copies)
+            for path, turns in paths
+            for node, at in choose(tree, turns, (*key, path))
+        ]
 
     return plan
 
@@ -75,5 +89,10 @@ def spoken(tree: Tree) -> list[list[int]]:
 def ranked(tree: Tree, nodes: list[int], of: Callable[[Turn], NDArray[np.float32]]) -> list[Place]:
     """Return the drawn tokens of a path that are not the first of their turn, those with most of a statistic first."""
     turns = [(node, tree.turns[node]) for node in nodes]
-    drawn = [(node, int(at), of(turn)[at]) for node, turn in turns for at in turn.sampled.nonzero()[0] if at]
+    drawn = [
+        (node, int(at), of(turn)[at])
+        for node, turn in turns
+        for at in turn.sampled.nonzero()[0]
+        if at
+    ]
     return [(node, at) for node, at, _ in sorted(drawn, key=lambda one: -one[2])]

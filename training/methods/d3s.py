@@ -21,7 +21,9 @@ from .base import Batch, Control, Now, State, Terms, Vector, replace
 
 
 @checked
-def d3s(*, paths: Share = 0.5, tokens: Share = 0.2, paths_end: Share = 1.0, tokens_end: Share = 1.0) -> Control:
+def d3s(
+    *, paths: Share = 0.5, tokens: Share = 0.2, paths_end: Share = 1.0, tokens_end: Share = 1.0
+) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         done = batch.at.step / max(batch.at.steps - 1, 1)
         of, among = paths + done * (paths_end - paths), tokens + done * (tokens_end - tokens)
@@ -37,7 +39,9 @@ def d3s(*, paths: Share = 0.5, tokens: Share = 0.2, paths_end: Share = 1.0, toke
         if not slots.any() or count == len(found.place):
             return terms
         chosen = torch.zeros_like(slots).index_fill(0, worth.topk(count).indices, True)
-        return replace(terms, weight=torch.where(chosen, terms.weight * (batch.n_slots / count), 0.0))
+        return replace(
+            terms, weight=torch.where(chosen, terms.weight * (batch.n_slots / count), 0.0)
+        )
 
     return Control(name="d3s", shape=shape)
 

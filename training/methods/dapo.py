@@ -54,7 +54,9 @@ def dapo(
         return terms if limit == inf else replace(terms, surrogate=surrogate)
 
     def reward(batch: Batch, state: State) -> Rows:
-        length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path].to(batch.turns.score)
+        length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path].to(
+            batch.turns.score
+        )
         floor = -1.0 if variant == "paper" else -inf
         return batch.turns.score + overlong * overlong_penalty(length, longest, cache, floor)
 

@@ -25,7 +25,22 @@ import torch
 from ..credit import mean_by, steps
 from ..objective import CLIP, hold, mismatch
 from ..parameters import Bound, NonNegative, Range, checked
-from .base import Batch, Control, Flags, Labels, Needs, Now, Sets, Slots, State, Terms, Tree, Vector, Verdict, replace
+from .base import (
+    Batch,
+    Control,
+    Flags,
+    Labels,
+    Needs,
+    Now,
+    Sets,
+    Slots,
+    State,
+    Terms,
+    Tree,
+    Vector,
+    Verdict,
+    replace,
+)
 
 
 @checked
@@ -54,7 +69,9 @@ def dart(
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         learned, _, step = steps(batch)
-        trained = torch.ones_like(terms.weight).masked_scatter(learned, _kept(batch, skip)[step].to(terms.weight))
+        trained = torch.ones_like(terms.weight).masked_scatter(
+            learned, _kept(batch, skip)[step].to(terms.weight)
+        )
         weight = mismatch("token", batch).clamp(max=limit).to(terms.weight) if limit else 1.0
         if "clip" in sets:
             terms = hold(terms, clip_low, clip_high)
@@ -62,7 +79,9 @@ def dart(
         return replace(terms, weight=terms.weight * trained * weight, kl_coef=kl)
 
     needs = Needs(logp_ref=kl_coef > 0)
-    return Control(name="dart", needs=needs, sets=frozenset(sets), select=select, credit=credit, shape=shape)
+    return Control(
+        name="dart", needs=needs, sets=frozenset(sets), select=select, credit=credit, shape=shape
+    )
 
 
 def step_advantage(score: Vector, group: Labels, voters: Flags) -> Vector:

@@ -58,7 +58,9 @@ def similar(texts: list[str], tasks: list[int], clusters: int, kinds: int, draw:
         from sklearn.cluster import KMeans
         from sklearn.feature_extraction.text import TfidfVectorizer
     except ImportError:
-        raise ValueError("by=k-means needs scikit-learn: pip install scikit-learn, or use by=random") from None
+        raise ValueError(
+            "by=k-means needs scikit-learn: pip install scikit-learn, or use by=random"
+        ) from None
 
     seen = TfidfVectorizer(token_pattern=r"\w+|\S").fit_transform(texts)
     model = KMeans(min(clusters, len(texts)), n_init=1, random_state=draw).fit(seen)

@@ -24,7 +24,9 @@ from .base import Batch, Control, Now, Requests, Sets, Slots, State, Stats, Term
 
 
 @checked
-def dcpo(*, low: NonNegative = 0.2, high: NonNegative = 0.28, limit: Limit = 10.0, smooth: bool = True) -> Control:
+def dcpo(
+    *, low: NonNegative = 0.2, high: NonNegative = 0.28, limit: Limit = 10.0, smooth: bool = True
+) -> Control:
     """Return DCPO. State: of each task mean and std of its scores, and its visits."""
 
     def credit(batch: Batch, state: State) -> Slots:
@@ -44,7 +46,10 @@ def dcpo(*, low: NonNegative = 0.2, high: NonNegative = 0.28, limit: Limit = 10.
         scores = defaultdict[str, list[float]](list)  # by task
         for key, score in stats.scores.items():
             scores[str(key[2])].append(score)
-        return {**state, **{task: visited(own, state.get(task)) for task, own in scores.items()}}, Requests()
+        return {
+            **state,
+            **{task: visited(own, state.get(task)) for task, own in scores.items()},
+        }, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         lo, hi = bounds(batch.logp_old.exp(), low, high, limit)

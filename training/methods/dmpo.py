@@ -26,7 +26,16 @@ def dmpo(*, beta: Positive = 0.5) -> Control:
         size = torch.bincount(paths.group)
         wanted = softmax_by(paths.group, paths.score.double() / beta)
         held = softmax_by(paths.group, paths.mean(now.logp))
-        pull = (wanted - held) / size[paths.group] / torch.bincount(paths.place) * (batch.n_slots / len(size))
-        return replace(terms, advantage=paths.slots(pull, terms.advantage), surrogate=score_function)
+        pull = (
+            (wanted - held)
+            / size[paths.group]
+            / torch.bincount(paths.place)
+            * (batch.n_slots / len(size))
+        )
+        return replace(
+            terms, advantage=paths.slots(pull, terms.advantage), surrogate=score_function
+        )
 
-    return Control(name="dmpo", needs=Needs(now=True), sets=frozenset({"surrogate", "clip"}), shape=shape)
+    return Control(
+        name="dmpo", needs=Needs(now=True), sets=frozenset({"surrogate", "clip"}), shape=shape
+    )

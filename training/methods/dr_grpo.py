@@ -21,13 +21,20 @@ from .grpo import grpo
 
 @checked
 def dr_grpo(
-    *, size: Count = 1024, clip_low: Bound = CLIP, clip_high: Bound = CLIP, kl_coef: NonNegative = 0.0
+    *,
+    size: Count = 1024,
+    clip_low: Bound = CLIP,
+    clip_high: Bound = CLIP,
+    kl_coef: NonNegative = 0.0,
 ) -> Control:
     """Return Dr. GRPO; `size` is in tokens, the rest as in `grpo`."""
     preset = grpo(normalize="none", clip_low=clip_low, clip_high=clip_high, kl_coef=kl_coef)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         terms = preset.shape(terms, batch, now, state)
-        return replace(terms, scale=terms.scale * scale("seq-mean-token-sum-norm", batch, size, count_empty=True))
+        return replace(
+            terms,
+            scale=terms.scale * scale("seq-mean-token-sum-norm", batch, size, count_empty=True),
+        )
 
     return replace(preset, name="dr-grpo", sets=preset.sets | {"aggregation"}, shape=shape)

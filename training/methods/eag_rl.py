@@ -27,12 +27,22 @@ def eag_rl(
     least: NonNegative = 0.2,
     most: NonNegative = 0.4,
 ) -> Control:
-    require(least <= clip_high <= most, "eag-rl", "clip_high", clip_high, f"from least, {least:g}, to most, {most:g}")
+    require(
+        least <= clip_high <= most,
+        "eag-rl",
+        "clip_high",
+        clip_high,
+        f"from least, {least:g}, to most, {most:g}",
+    )
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths = Paths.of(batch)
         mean = paths.mean(batch.entropy)
-        z = standard(mean, torch.zeros_like(paths.group)) if len(mean) > 1 else torch.zeros_like(mean)
+        z = (
+            standard(mean, torch.zeros_like(paths.group))
+            if len(mean) > 1
+            else torch.zeros_like(mean)
+        )
         high = (clip_high * (1 + k * z)).clamp(least, most)
         held = hold(terms, clip_low, clip_high)
         return replace(held, clip_high=paths.slots(high, held.clip_high, clip_high))

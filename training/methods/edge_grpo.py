@@ -22,6 +22,8 @@ def edge_grpo(*, least: Part = 0.1, most: Ceiling = 10.0) -> Control:
         paths = Paths.of(batch)
         mean = paths.mean(batch.entropy)
         quotient = (mean / mean.mean().clamp(min=1e-12)).clamp(least, most)
-        return replace(terms, advantage=terms.advantage / paths.slots(quotient, terms.advantage, 1.0))
+        return replace(
+            terms, advantage=terms.advantage / paths.slots(quotient, terms.advantage, 1.0)
+        )
 
     return Control(name="edge-grpo", shape=shape)

@@ -38,7 +38,9 @@ def em_inf(*, keep: Share = 0.2) -> Control:
 
     needs = Needs(functionals={COLUMN: partial(cooled, keep)} if keep < 1 else {})
     start, sets = {"temperature": 1.0}, frozenset[Sets]({"temperature"})
-    return Control(name="em-inf", needs=needs, sets=sets, init=start.copy, sample=sample, observe=observe)
+    return Control(
+        name="em-inf", needs=needs, sets=sets, init=start.copy, sample=sample, observe=observe
+    )
 
 
 @torch.no_grad()

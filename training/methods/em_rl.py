@@ -22,7 +22,9 @@ def em_rl(*, of: Literal["token", "sequence"] = "token", mix: Share = 1.0) -> Co
     """Return EM-RL's score in place of the environment's, `mix` of it; nats."""
 
     def reward(batch: Batch, state: State) -> Rows:
-        certain = sum_by(batch.path, -batch.entropy if of == "token" else batch.logp_old, batch.n_paths)
+        certain = sum_by(
+            batch.path, -batch.entropy if of == "token" else batch.logp_old, batch.n_paths
+        )
         score = batch.turns.score
         return (1 - mix) * score + mix * certain[batch.turns.path].to(score)
 

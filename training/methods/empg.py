@@ -26,7 +26,9 @@ EPS = 1e-8
 
 
 @checked
-def empg(*, k: NonNegative = 1.0, k_next: NonNegative = 1.0, zeta: NonNegative = 0.1, center: bool = True) -> Control:
+def empg(
+    *, k: NonNegative = 1.0, k_next: NonNegative = 1.0, zeta: NonNegative = 0.1, center: bool = True
+) -> Control:
     """Return EMPG, to be named behind what sets the advantage; `k` and `zeta` 0 without `center` change nothing."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
@@ -39,7 +41,10 @@ def empg(*, k: NonNegative = 1.0, k_next: NonNegative = 1.0, zeta: NonNegative =
         advantage = terms.advantage[learned] * gain[step] + bonus[step]
         if center:
             advantage = advantage - mean_by(step, advantage).mean()
-        return replace(terms, advantage=terms.advantage.masked_scatter(learned, advantage.to(terms.advantage.dtype)))
+        return replace(
+            terms,
+            advantage=terms.advantage.masked_scatter(learned, advantage.to(terms.advantage.dtype)),
+        )
 
     return Control(name="empg", shape=shape)
 

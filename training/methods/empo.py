@@ -43,10 +43,17 @@ def answers(tree: Tree, same: Same) -> list[tuple[int, object]]:
 
     Of answers that are the same all are written as the first of them.
     """
-    found = [(place, tree.last_info(leaf).get("answer")) for place, leaf in enumerate(tree.leaves) if leaf.learned]
+    found = [
+        (place, tree.last_info(leaf).get("answer"))
+        for place, leaf in enumerate(tree.leaves)
+        if leaf.learned
+    ]
     given = [answer for _, answer in found if answer is not None]
     number_of = classes(given, same)
-    firsts = {number: repr(answer) for number, answer in zip(reversed(number_of), reversed(given), strict=True)}
+    firsts = {
+        number: repr(answer)
+        for number, answer in zip(reversed(number_of), reversed(given), strict=True)
+    }
     written = iter([firsts[number] for number in number_of])
     return [(place, (place,) if answer is None else next(written)) for place, answer in found]
 

@@ -26,7 +26,12 @@ SALT = 0xE27  # parts these draws from those of tokens
 
 @checked
 def entrocraft(
-    *, start: Positive = 1.0, end: Positive = 0.8, gain: NonNegative = 2.0, most: Share = 0.9, steps: Count = 150
+    *,
+    start: Positive = 1.0,
+    end: Positive = 0.8,
+    gain: NonNegative = 2.0,
+    most: Share = 0.9,
+    steps: Count = 150,
 ) -> Control:
     """Return the rejection; `steps` is the length of the run. State: the first entropy (nats), and e."""
 
@@ -44,4 +49,6 @@ def entrocraft(
         against = path_mean(terms.advantage, batch) * error > 0
         return replace(terms, weight=torch.where(against & (dice < chance), 0.0, terms.weight))
 
-    return Control(name="entrocraft", init={"first": 0.0, "error": 0.0}.copy, observe=observe, shape=shape)
+    return Control(
+        name="entrocraft", init={"first": 0.0, "error": 0.0}.copy, observe=observe, shape=shape
+    )

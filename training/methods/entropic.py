@@ -51,8 +51,18 @@ def entropic(
         likely = earned(batch) & (now.logp.exp() > tau)
         count = batch.n_slots if variant == "paper" else int(likely.sum())
         cost = torch.where(likely, alpha * terms.scale / max(count, 1), 0.0)
-        pull = Penalty("entropic", cost, lambda current, batch, terms: -ratio(current, batch) * terms.advantage.abs())
+        pull = Penalty(
+            "entropic",
+            cost,
+            lambda current, batch, terms: -ratio(current, batch) * terms.advantage.abs(),
+        )
         return replace(terms, penalties=(*terms.penalties, pull)) if alpha else terms
 
     needs = Needs(now=tokens == "likely")
-    return Control(name="entropic", needs=needs, init={"sum": 0.0, "alpha": 0.0}.copy, observe=observe, shape=shape)
+    return Control(
+        name="entropic",
+        needs=needs,
+        init={"sum": 0.0, "alpha": 0.0}.copy,
+        observe=observe,
+        shape=shape,
+    )

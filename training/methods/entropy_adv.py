@@ -19,7 +19,9 @@ from .base import Batch, Control, Now, State, Terms, replace
 
 
 @checked
-def entropy_adv(*, alpha: NonNegative = 0.4, kappa: Annotated[float, Range(1, above=True)] = 2.0) -> Control:
+def entropy_adv(
+    *, alpha: NonNegative = 0.4, kappa: Annotated[float, Range(1, above=True)] = 2.0
+) -> Control:
     """Return the bonus; `alpha` is per nat."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

@@ -22,7 +22,21 @@ import torch
 
 from ..credit import scale
 from ..parameters import NonNegative, Variant, checked, require
-from .base import Batch, Control, Current, Needs, Now, Penalty, Requests, Several, Slots, State, Stats, Terms, replace
+from .base import (
+    Batch,
+    Control,
+    Current,
+    Needs,
+    Now,
+    Penalty,
+    Requests,
+    Several,
+    Slots,
+    State,
+    Stats,
+    Terms,
+    replace,
+)
 
 
 @checked
@@ -46,7 +60,9 @@ def epo(
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         weight = scale("turn-mean" if paper else "token-mean", batch) / max(batch.n_slots, 1)
-        penalties = [Penalty("epo-bonus", -coef * weight, lambda current, batch, terms: current.entropy)]
+        penalties = [
+            Penalty("epo-bonus", -coef * weight, lambda current, batch, terms: current.entropy)
+        ]
         if state["count"]:
             mean, step = state["sum"] / state["count"], state["step"]
             band = partial(outside, low * mean, high * mean)
@@ -61,7 +77,13 @@ def epo(
         return state, Requests()
 
     start = {"sum": 0.0, "count": 0, "step": 0}
-    return Control(name="epo", needs=Needs(entropy_grad=coef > 0), init=start.copy, shape=shape, observe=observe)
+    return Control(
+        name="epo",
+        needs=Needs(entropy_grad=coef > 0),
+        init=start.copy,
+        shape=shape,
+        observe=observe,
+    )
 
 
 def phase_weight(step: int, steps: int, gamma: float) -> float:
@@ -72,7 +94,11 @@ def phase_weight(step: int, steps: int, gamma: float) -> float:
 def code_phase_weight(step: int, steps: int) -> float:
     """Return what the released code multiplies the band by."""
     middle = steps // 2
-    return 1 - 0.2 * (1 - exp(-2 * step / middle)) if step <= middle else 0.8 * exp(-3 * (step - middle) / middle)
+    return (
+        1 - 0.2 * (1 - exp(-2 * step / middle))
+        if step <= middle
+        else 0.8 * exp(-3 * (step - middle) / middle)
+    )
 
 
 def _distance(low: float, high: float, current: Current, batch: Batch, terms: Terms) -> Slots:

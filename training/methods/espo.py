@@ -23,7 +23,10 @@ GROUP = "espo"
 @checked
 def espo(*, groups: Count = 2, clip: NonNegative = 0.2, k: NonNegative = 1.0) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        levels = [batch.entropy > path_quantile(batch.entropy, batch, at / groups) for at in range(1, groups)]
+        levels = [
+            batch.entropy > path_quantile(batch.entropy, batch, at / groups)
+            for at in range(1, groups)
+        ]
         own = sum((level.long() for level in levels), torch.zeros_like(batch.path))
         _, member = torch.unique(batch.path * groups + own, return_inverse=True)
         learned = earned(batch)
@@ -43,4 +46,6 @@ def group_ratio(current: Current, batch: Batch, terms: Terms) -> Slots:
     label = torch.stack((batch.path, terms.extras[GROUP].long()))
     _, member = torch.unique(label, dim=1, return_inverse=True)
     mean = mean_by(member, (current.logp - batch.logp_old).detach())[member].to(current.logp)
-    return clipped((mean + current.logp - current.logp.detach()).clamp(max=SEQUENCE_LIMIT).exp(), terms)
+    return clipped(
+        (mean + current.logp - current.logp.detach()).clamp(max=SEQUENCE_LIMIT).exp(), terms
+    )

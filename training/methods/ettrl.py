@@ -37,7 +37,9 @@ def ettrl(*, most: Bound = 2.0, damp: Share = 1.0, vote: bool = True) -> Control
         paths = Paths.of(batch)
         own = paths.mean(batch.entropy)
         whole = mean_by(paths.group, own)[paths.group]
-        factor = torch.where(whole > 0, (1 + damp * (whole - own) / whole.clamp(min=1e-12)).clamp(min=0), 1.0)
+        factor = torch.where(
+            whole > 0, (1 + damp * (whole - own) / whole.clamp(min=1e-12)).clamp(min=0), 1.0
+        )
         advantage = terms.advantage * paths.slots(factor, terms.advantage, 1.0)
         return replace(terms, advantage=advantage.clamp(-most, most))
 

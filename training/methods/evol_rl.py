@@ -45,7 +45,10 @@ def voted(tree: Tree, same: Same) -> list[float]:
         return scores
     majority = Counter(answer_of.values()).most_common(1)[0][0]
     in_majority = [answer == majority for answer in answer_of.values()]
-    texts = [" ".join(tree.turns[node].text for node in tree.replies(tree.leaves[place])) for place in answer_of]
+    texts = [
+        " ".join(tree.turns[node].text for node in tree.replies(tree.leaves[place]))
+        for place in answer_of
+    ]
     for place, score in zip(answer_of, worth(in_majority, similarities(texts)), strict=True):
         scores[place] = score
     return scores
@@ -71,7 +74,10 @@ def worth(right: Sequence[bool], alike: NDArray[np.float64]) -> list[float]:
 def similarities(texts: Sequence[str]) -> NDArray[np.float64]:
     """Return the cosine of the counts of three characters in a row of any two texts; an empty text is like none."""
     counts = [Counter(text[place : place + 3] for place in range(len(text) - 2)) for text in texts]
-    names = {gram: place for place, gram in enumerate(dict.fromkeys(gram for one in counts for gram in one))}
+    names = {
+        gram: place
+        for place, gram in enumerate(dict.fromkeys(gram for one in counts for gram in one))
+    }
     table = np.zeros((len(texts), len(names)))
     for row, one in zip(table, counts, strict=True):
         row[[names[gram] for gram in one]] = list(one.values())

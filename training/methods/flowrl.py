@@ -30,16 +30,24 @@ def flowrl(*, beta: NonNegative = 15.0, clip: Share = 0.2, variant: Variant = "p
         first = torch.ones_like(batch.path, dtype=torch.bool)
         first[1:] = batch.path.diff() > 0
         log_z = path_sum(torch.where(first, current.extras[LOG_Z], 0.0), batch)
-        return (log_z + path_mean(current.logp - batch.logp_ref, batch) - beta * terms.advantage).square()
+        return (
+            log_z + path_mean(current.logp - batch.logp_ref, batch) - beta * terms.advantage
+        ).square()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        gap = path_sum(now.logp - batch.logp_old, batch).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+        gap = (
+            path_sum(now.logp - batch.logp_old, batch)
+            .clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+            .exp()
+        )
         weight = gap.clamp(1 - clip, 1 + clip) if variant == "paper" else gap
         learned = earned(batch)
         paths = max(torch.unique(batch.path[learned]).numel(), 1)
         coef = torch.where(learned, weight / (paths * torch.bincount(batch.path)[batch.path]), 0.0)
         penalty = Penalty("flowrl", coef, balance)
-        return replace(terms, weight=torch.zeros_like(terms.weight), penalties=(*terms.penalties, penalty))
+        return replace(
+            terms, weight=torch.zeros_like(terms.weight), penalties=(*terms.penalties, penalty)
+        )
 
     needs = Needs(logp_ref=True, now=True, modules={LOG_Z: log_partition})
     return Control(name="flowrl", needs=needs, sets=frozenset({"surrogate", "clip"}), shape=shape)

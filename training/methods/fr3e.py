@@ -23,18 +23,26 @@ STATE = "fr3e"
 
 
 @checked
-def fr3e(*, group: Count = 16, rollouts: Count = 4, clip_low: Bound = 0.22, clip_high: Bound = 0.28) -> Control:
+def fr3e(
+    *, group: Count = 16, rollouts: Count = 4, clip_low: Bound = 0.22, clip_high: Bound = 0.28
+) -> Control:
     """Return FR3E; `group` is the run's, `rollouts` is M."""
     first = min(rollouts, group)
 
     def choose(tree: Tree, turns: list[int], key: Key) -> list[Place]:
-        return ranked(tree, turns, lambda turn: turn.entropy)[: group // first - 1] if key[-1] == 0 else []
+        return (
+            ranked(tree, turns, lambda turn: turn.entropy)[: group // first - 1]
+            if key[-1] == 0
+            else []
+        )
 
     def credit(batch: Batch, state: State) -> Slots:
         paths = Paths.of(batch)
         own = batch.turns.columns[STATE][batch.row[paths.learned]].to(paths.score)
         begun = torch.zeros_like(paths.score).index_put((paths.place,), own)
-        _, group_of = torch.unique(torch.stack((paths.group, begun.long())), dim=1, return_inverse=True)
+        _, group_of = torch.unique(
+            torch.stack((paths.group, begun.long())), dim=1, return_inverse=True
+        )
         advantage = standard(paths.score, group_of) * tempered(paths.score, paths.group, begun)
         return paths.slots(advantage, batch.logp_old)
 
@@ -46,7 +54,9 @@ def fr3e(*, group: Count = 16, rollouts: Count = 4, clip_low: Bound = 0.22, clip
 
 def begun_at(tree: Tree) -> list[float]:
     """Return for each leaf j of S_j: 0 for the prompt, then places in the order of the first path."""
-    places = sorted({(leaf.fork, leaf.token) for leaf in tree.leaves if leaf.parent >= 0 and leaf.token})
+    places = sorted(
+        {(leaf.fork, leaf.token) for leaf in tree.leaves if leaf.parent >= 0 and leaf.token}
+    )
     number = {place: at for at, place in enumerate(places, 1)}
     return [float(number.get((leaf.fork, leaf.token), 0)) for leaf in tree.leaves]
 

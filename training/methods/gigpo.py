@@ -45,7 +45,9 @@ def gigpo(
             return group_advantage(values, group, normalize=normalize, ddof=1, eps=1e-6)
 
         def by_row(values: Vector) -> Slots:
-            return torch.zeros_like(turns.score).masked_scatter(drawn, values.to(turns.score.dtype))[batch.row]
+            return torch.zeros_like(turns.score).masked_scatter(
+                drawn, values.to(turns.score.dtype)
+            )[batch.row]
 
         among_steps = torch.where(alone(faced[drawn]), 0.0, within(returns[drawn], faced[drawn]))
         if statistic == "path":

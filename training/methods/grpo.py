@@ -47,6 +47,16 @@ def grpo(
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         if "clip" in sets:
             terms = hold(terms, clip_low, clip_high)
-        return replace(terms, kl_coef=terms.kl_coef + kl_coef, scale=terms.scale * scale(aggregation, batch, size))
+        return replace(
+            terms,
+            kl_coef=terms.kl_coef + kl_coef,
+            scale=terms.scale * scale(aggregation, batch, size),
+        )
 
-    return Control(name="grpo", needs=Needs(logp_ref=kl_coef > 0), sets=frozenset(sets), credit=credit, shape=shape)
+    return Control(
+        name="grpo",
+        needs=Needs(logp_ref=kl_coef > 0),
+        sets=frozenset(sets),
+        credit=credit,
+        shape=shape,
+    )

@@ -22,6 +22,8 @@ from .base import Batch, Control, Now, State, Terms, replace
 def gspo(*, clip_low: Bound = 3e-4, clip_high: Bound = 4e-4) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         mean = scale("seq-mean-token-mean", batch)
-        return replace(hold(terms, clip_low, clip_high), surrogate=sequence_clip, scale=terms.scale * mean)
+        return replace(
+            hold(terms, clip_low, clip_high), surrogate=sequence_clip, scale=terms.scale * mean
+        )
 
     return Control(name="gspo", sets=frozenset({"clip", "surrogate", "aggregation"}), shape=shape)

@@ -33,8 +33,12 @@ def gtpo(*, share: NonNegative = 0.1, clip_low: Bound = CLIP, clip_high: Bound =
         length = torch.bincount(paths.place)
         place = torch.arange(len(paths.place)) - (length.cumsum(0) - length)[paths.place]
         group, right = paths.group[paths.place], paths.right[paths.place]
-        found = standardised(batch.entropy[paths.learned], torch.stack((group, place)), group, right, share)
-        return torch.zeros_like(batch.logp_old).masked_scatter(paths.learned, found.to(batch.logp_old))
+        found = standardised(
+            batch.entropy[paths.learned], torch.stack((group, place)), group, right, share
+        )
+        return torch.zeros_like(batch.logp_old).masked_scatter(
+            paths.learned, found.to(batch.logp_old)
+        )
 
     bounds = bounded("gtpo", clip_low, clip_high)
     return replace(bounds, sets=bounds.sets | {"credit"}, credit=credit)
@@ -53,10 +57,14 @@ def grpo_s(*, share: NonNegative = 0.1, clip_low: Bound = CLIP, clip_high: Bound
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(hold(terms, clip_low, clip_high), surrogate=mean_ratio)
 
-    return Control(name="grpo-s", sets=frozenset({"credit", "clip", "surrogate"}), credit=credit, shape=shape)
+    return Control(
+        name="grpo-s", sets=frozenset({"credit", "clip", "surrogate"}), credit=credit, shape=shape
+    )
 
 
-def standardised(entropy: Vector, peers: Int[Tensor, "k n"], group: Labels, right: Flags, share: float) -> Vector:
+def standardised(
+    entropy: Vector, peers: Int[Tensor, "k n"], group: Labels, right: Flags, share: float
+) -> Vector:
     """Return the advantages of tokens or paths, each side of each group apart."""
     reward = shaped(entropy, peers, right, share)
     _, side = torch.unique(torch.stack((group, right.long())), dim=1, return_inverse=True)

@@ -41,10 +41,16 @@ def htpo(
     def surrogate(current: Current, batch: Batch, terms: Terms) -> Slots:
         r, advantage, rule = ratio(current, batch), terms.advantage, terms.extras[CODE]
         low, top, through = 1 - terms.clip_low, 1 + terms.clip_high, r / r.detach()
-        past = torch.where(r > top, -top * through, torch.where(r < low, -back * through / r.detach(), r))
+        past = torch.where(
+            r > top, -top * through, torch.where(r < low, -back * through / r.detach(), r)
+        )
         wrong = torch.where(r < low, -low * through, r)
         plain = clipped(r, terms)
-        value = torch.where(rule == HARD_RIGHT, past * advantage, torch.where(rule == WRONG, wrong * advantage, plain))
+        value = torch.where(
+            rule == HARD_RIGHT,
+            past * advantage,
+            torch.where(rule == WRONG, wrong * advantage, plain),
+        )
         return torch.where(advantage < 0, torch.maximum(value, limit * advantage), value)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
@@ -64,6 +70,8 @@ def htpo(
             if right[path] and len(rest):
                 weight[rest[len(rest) - max(int(lowest * len(rest)), 1) + 1 :]] = 0.0
         extras = {**terms.extras, CODE: rule}
-        return replace(hold(terms, clip_low, clip_high), weight=weight, surrogate=surrogate, extras=extras)
+        return replace(
+            hold(terms, clip_low, clip_high), weight=weight, surrogate=surrogate, extras=extras
+        )
 
     return Control(name="htpo", sets=frozenset({"clip", "surrogate"}), shape=shape)

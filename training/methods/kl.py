@@ -22,7 +22,21 @@ import torch
 from ..credit import earned, sum_by
 from ..objective import k3, log_ratio
 from ..parameters import NonNegative, checked
-from .base import Batch, Control, Current, Needs, Now, Penalty, Requests, Rows, Slots, State, Stats, Terms, replace
+from .base import (
+    Batch,
+    Control,
+    Current,
+    Needs,
+    Now,
+    Penalty,
+    Requests,
+    Rows,
+    Slots,
+    State,
+    Stats,
+    Terms,
+    replace,
+)
 
 Estimator = Literal["k1", "abs", "k2", "k3"]
 LARGEST = 0.2  # relative error that the controller reacts to
@@ -57,7 +71,9 @@ def kl(
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         if place == "reward" or not coef:
             return terms
-        cost = torch.where(earned(batch), state.get("coef", coef) * terms.scale / max(batch.n_slots, 1), 0.0)
+        cost = torch.where(
+            earned(batch), state.get("coef", coef) * terms.scale / max(batch.n_slots, 1), 0.0
+        )
         return replace(terms, penalties=(*terms.penalties, Penalty("kl", cost, penalty)))
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
@@ -66,7 +82,9 @@ def kl(
         error = min(max(stats.kl / target - 1, -LARGEST), LARGEST)
         return {"coef": state.get("coef", coef) * (1 + error * rate)}, Requests()
 
-    return Control(name="kl", needs=Needs(logp_ref=coef > 0), reward=reward, shape=shape, observe=observe)
+    return Control(
+        name="kl", needs=Needs(logp_ref=coef > 0), reward=reward, shape=shape, observe=observe
+    )
 
 
 def estimate(name: Estimator, logp: Slots, other: Slots) -> Slots:

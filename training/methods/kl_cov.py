@@ -24,10 +24,15 @@ from .base import Batch, Control, Needs, Now, Penalty, State, Terms, replace
 @checked
 def kl_cov(*, coef: NonNegative = 1.0, share: Share = 0.002) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        cov, learned = covariance(terms.advantage, now.logp, earned(batch)), int(earned(batch).sum())
+        cov, learned = (
+            covariance(terms.advantage, now.logp, earned(batch)),
+            int(earned(batch).sum()),
+        )
         held = cov.topk(min(max(1, int(share * learned)), learned)).indices
         cost = torch.zeros_like(cov).index_fill(0, held, coef / max(batch.n_slots, 1)) * terms.scale
         penalties = (*terms.penalties, Penalty("kl-cov", cost, moved))
         return replace(terms, surrogate=unclipped, penalties=penalties)
 
-    return Control(name="kl-cov", needs=Needs(now=True), sets=frozenset({"surrogate", "clip"}), shape=shape)
+    return Control(
+        name="kl-cov", needs=Needs(now=True), sets=frozenset({"surrogate", "clip"}), shape=shape
+    )

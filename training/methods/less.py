@@ -19,7 +19,21 @@ from torch import Tensor
 
 from ..credit import Paths
 from ..parameters import Count, Share, checked
-from .base import Batch, Before, Control, Ids, Labels, Logits, Needs, Now, Slots, State, Terms, Values, replace
+from .base import (
+    Batch,
+    Before,
+    Control,
+    Ids,
+    Labels,
+    Logits,
+    Needs,
+    Now,
+    Slots,
+    State,
+    Terms,
+    Values,
+    replace,
+)
 
 TOKEN = "less-token"
 Run = tuple[int, list[int], str]  # its path, its slots, its tokens as text
@@ -43,9 +57,15 @@ def less(*, quantile: Share = 0.8, least: Count = 5, weight: Share = 1.0) -> Con
                 factor[mine[entropy <= level]] = 1 / sides[right[path]]
                 runs += [(path, *one) for one in certain(batch, mine, entropy < level, least)]
             _share(runs, right, sides, factor)
-        return replace(terms, advantage=terms.advantage * (1 + weight * (factor - 1))) if weight else terms
+        return (
+            replace(terms, advantage=terms.advantage * (1 + weight * (factor - 1)))
+            if weight
+            else terms
+        )
 
-    return Control(name="less", needs=Needs(functionals={TOKEN: drawn} if weight else {}), shape=shape)
+    return Control(
+        name="less", needs=Needs(functionals={TOKEN: drawn} if weight else {}), shape=shape
+    )
 
 
 def certain(batch: Batch, slots: Labels, low: Tensor, least: int) -> list[tuple[list[int], str]]:
@@ -66,7 +86,11 @@ def _share(runs: list[Run], right: list[bool], sides: dict[bool, int], factor: S
     """Write the factors of runs of a group that several paths have into `factor`."""
     silent = list[int]()
     for text in {text for _, _, text in runs}:
-        found = [(path, slots, whole[: whole.find(text)].count(" ")) for path, slots, whole in runs if text in whole]
+        found = [
+            (path, slots, whole[: whole.find(text)].count(" "))
+            for path, slots, whole in runs
+            if text in whole
+        ]
         having = {path for path, _, _ in found}
         if len(having) < 2:
             continue

@@ -47,6 +47,8 @@ def threshold(moments: Vector, budget: float) -> float:
     if not len(moments) or moments.mean() <= budget + ROUND:
         return inf
     v, n = moments.sort().values, len(moments)
-    capped = (v - ROUND) * torch.arange(n - 1, -1, -1) + v.cumsum(0)  # the sum with all above held at v_k
+    capped = (v - ROUND) * torch.arange(n - 1, -1, -1) + v.cumsum(
+        0
+    )  # the sum with all above held at v_k
     first = int((capped >= budget * n - ROUND).nonzero()[0])
     return sqrt(max(float(v[first - 1]) - ROUND, 0.0)) if first else 0.0

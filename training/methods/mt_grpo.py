@@ -37,7 +37,9 @@ def mt_grpo(*, lam: NonNegative = 1.0) -> Control:
         earned = torch.zeros_like(opening).index_add(0, turns.path, opening)[turns.path]
 
         def relative(reward: Rows) -> Slots:
-            return by_path(partial(standard, eps=EPS), replace(batch, turns=replace(turns, score=reward)))
+            return by_path(
+                partial(standard, eps=EPS), replace(batch, turns=replace(turns, score=reward))
+            )
 
         behind = relative(turns.score - earned)
         split = torch.where(batch.turn == 0, behind + lam * relative(earned), behind)

@@ -30,7 +30,9 @@ def psr(*, positive: Share = 1.0, negative: Share = 0.0) -> Control:
 
 def _weighed(name: str, positive: float, negative: float) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        share = torch.where(terms.advantage > 0, positive, torch.where(terms.advantage < 0, negative, 1.0))
+        share = torch.where(
+            terms.advantage > 0, positive, torch.where(terms.advantage < 0, negative, 1.0)
+        )
         return replace(terms, weight=terms.weight * share.to(terms.weight))
 
     return Control(name=name, shape=shape)

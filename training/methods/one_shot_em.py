@@ -14,7 +14,20 @@ from functools import partial
 import torch
 
 from ..parameters import Positive, checked
-from .base import Batch, Before, Control, Ids, Logits, Needs, Now, Penalty, State, Terms, Values, replace
+from .base import (
+    Batch,
+    Before,
+    Control,
+    Ids,
+    Logits,
+    Needs,
+    Now,
+    Penalty,
+    State,
+    Terms,
+    Values,
+    replace,
+)
 
 SHARP = "one-shot-em"
 
@@ -24,7 +37,9 @@ def one_shot_em(*, temperature: Positive = 0.5) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         scale = terms.scale / max(batch.n_slots, 1)
         cost = Penalty(SHARP, scale, lambda current, batch, terms: current.extras[SHARP])
-        return replace(terms, weight=torch.zeros_like(terms.weight), penalties=(*terms.penalties, cost))
+        return replace(
+            terms, weight=torch.zeros_like(terms.weight), penalties=(*terms.penalties, cost)
+        )
 
     needs = Needs(functionals={SHARP: partial(sharpened, temperature)})
     return Control(name="one-shot-em", needs=needs, sets=frozenset({"surrogate"}), shape=shape)

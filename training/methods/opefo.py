@@ -38,7 +38,9 @@ def papo(*, gain: Share = 0.5) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         change = polarity(terms.advantage, now)
         most = change.abs().max() if len(change) else change.new_zeros(())
-        return replace(terms, advantage=terms.advantage * (1 + gain * change / most.clamp(min=1e-12)))
+        return replace(
+            terms, advantage=terms.advantage * (1 + gain * change / most.clamp(min=1e-12))
+        )
 
     return Control(name="papo", needs=Needs(now=True), shape=shape)
 

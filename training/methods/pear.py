@@ -28,8 +28,14 @@ def pear(*, alpha: NonNegative = 1.0, weight: Share = 1.0) -> Control:
         parts = []
         for where in (thinks, ~thinks):
             total = sum_by(batch.path[where], batch.entropy[where], batch.n_paths)
-            parts.append(total / torch.bincount(batch.path[where], minlength=batch.n_paths).clamp(min=1))
+            parts.append(
+                total / torch.bincount(batch.path[where], minlength=batch.n_paths).clamp(min=1)
+            )
         cost = weight * (parts[0] - alpha * parts[1]).clamp(min=0)[turns.path].to(turns.score)
-        return torch.where(turns.score >= 1, (turns.score - cost).clamp(max=1), turns.score) if weight else turns.score
+        return (
+            torch.where(turns.score >= 1, (turns.score - cost).clamp(max=1), turns.score)
+            if weight
+            else turns.score
+        )
 
     return Control(name="pear", reward=reward)

@@ -39,7 +39,10 @@ def positive_reweighting(
         if by != "entropy":
             return {"used": scheduled(by, stats.step, steps, epochs), "next": 0.0}, Requests()
         change = -delta if stats.entropy < target else delta
-        return {"used": state["next"], "next": min(max(state["next"] + change, 0.0), 1.0)}, Requests()
+        return {
+            "used": state["next"],
+            "next": min(max(state["next"] + change, 0.0), 1.0),
+        }, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         weighed = max(state["used"], least) * terms.weight

@@ -33,7 +33,12 @@ VALUE = "value"  # in `extras`
 
 @checked
 def ppo(
-    *, gamma: Share = 1.0, lam: Share = 1.0, value_coef: NonNegative = 1.0, value_clip: Bound = 0.5, limit: Limit = 3.0
+    *,
+    gamma: Share = 1.0,
+    lam: Share = 1.0,
+    value_coef: NonNegative = 1.0,
+    value_clip: Bound = 0.5,
+    limit: Limit = 3.0,
 ) -> Control:
     """Return PPO's value head, advantage, value loss and dual clip; `limit` inf is without one."""
     base = with_value("ppo", partial(value_advantage, gamma=gamma, lam=lam), value_coef, value_clip)
@@ -74,7 +79,9 @@ def value_advantage(batch: Batch, gamma: float, lam: float) -> Slots:
     return gae(final_reward(batch), batch.extras[VALUE], batch.path, gamma, lam)
 
 
-def value_loss(advantage: Callable[[Batch], Slots], clip: float, current: Current, batch: Batch, terms: Terms) -> Slots:
+def value_loss(
+    advantage: Callable[[Batch], Slots], clip: float, current: Current, batch: Batch, terms: Terms
+) -> Slots:
     """Return twice each slot's loss: the greater squared error of its value and of one within `clip` of the old."""
     value, old = current.extras[VALUE], batch.extras[VALUE]
     returns, held = old + advantage(batch), old + (value - old).clamp(-clip, clip)

@@ -30,4 +30,6 @@ def prorl(*, every: Count = 500, spike: Width = inf, drop: Bound = inf) -> Contr
         due = (stats.step + 1) % every == 0 or stats.kl > spike or now < state["best"] - drop
         return {"best": now if due else max(now, state["best"])}, RESET if due else Requests()
 
-    return Control(name="prorl", needs=Needs(logp_ref=spike < inf), init={"best": 0.0}.copy, observe=observe)
+    return Control(
+        name="prorl", needs=Needs(logp_ref=spike < inf), init={"best": 0.0}.copy, observe=observe
+    )

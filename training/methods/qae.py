@@ -29,4 +29,6 @@ def qae(*, k: Part = 0.4, eps: Positive = 1e-6) -> Control:
                 found[group == own] = (mine - base) / (mine.std() + eps)
         return found
 
-    return Control(name="qae", sets=frozenset({"credit"}), credit=lambda batch, state: by_path(judge, batch))
+    return Control(
+        name="qae", sets=frozenset({"credit"}), credit=lambda batch, state: by_path(judge, batch)
+    )

@@ -38,11 +38,18 @@ def reinforce(
         return by_path(judge, batch)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        return replace(terms, surrogate=score_function, scale=terms.scale * scale(aggregation, batch, size))
+        return replace(
+            terms, surrogate=score_function, scale=terms.scale * scale(aggregation, batch, size)
+        )
 
     sets: set[Sets] = {"surrogate"}
     if baseline != "none":
         sets.add("credit")
     if aggregation != "token-mean":
         sets.add("aggregation")
-    return Control(name="reinforce", sets=frozenset(sets), credit=None if baseline == "none" else credit, shape=shape)
+    return Control(
+        name="reinforce",
+        sets=frozenset(sets),
+        credit=None if baseline == "none" else credit,
+        shape=shape,
+    )

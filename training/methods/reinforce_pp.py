@@ -27,7 +27,13 @@ def reinforce_pp(
 ) -> Control:
     """Return REINFORCE++, or its baseline variant; `kl_reward` is per nat."""
     alone = baseline == "none" or (gamma, kl_reward) == (1.0, 0.0)
-    require(alone, "reinforce-pp", "gamma, kl_reward", (gamma, kl_reward), "1, 0 with baseline group: it has no steps")
+    require(
+        alone,
+        "reinforce-pp",
+        "gamma, kl_reward",
+        (gamma, kl_reward),
+        "1, 0 with baseline group: it has no steps",
+    )
 
     def credit(batch: Batch, state: State) -> Slots:
         if baseline == "group":
@@ -43,5 +49,7 @@ def reinforce_pp(
 
 def _drift(batch: Batch) -> Slots:
     if batch.logp_ref is None:
-        raise ValueError("reinforce-pp: Batch.logp_ref is None, but kl_reward is set; compute what the control needs")
+        raise ValueError(
+            "reinforce-pp: Batch.logp_ref is None, but kl_reward is set; compute what the control needs"
+        )
     return k1(batch.logp_old, batch.logp_ref)

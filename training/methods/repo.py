@@ -36,7 +36,9 @@ def repo(*, keep: Positive = 1.0, rate: NonNegative = 0.05, most: NonNegative = 
         return replace(terms, advantage=terms.advantage - beta * away)
 
     start = {"first": 0.0, "value": 0.0}
-    return Control(name="repo", init=start.copy, observe=integrator(keep, rate, 0.0, most), shape=shape)
+    return Control(
+        name="repo", init=start.copy, observe=integrator(keep, rate, 0.0, most), shape=shape
+    )
 
 
 @checked
@@ -55,10 +57,14 @@ def adapo(
         return hold(terms, clip_low, min(max(state["value"], least), most))
 
     start, observe = {"first": 0.0, "value": least}, integrator(keep, rate, least, most)
-    return Control(name="adapo", sets=frozenset({"clip"}), init=start.copy, observe=observe, shape=shape)
+    return Control(
+        name="adapo", sets=frozenset({"clip"}), init=start.copy, observe=observe, shape=shape
+    )
 
 
-def integrator(keep: float, rate: float, least: float, most: float) -> Callable[[Stats, State], tuple[State, Requests]]:
+def integrator(
+    keep: float, rate: float, least: float, most: float
+) -> Callable[[Stats, State], tuple[State, Requests]]:
     """Return what raises a value while entropy is below its target, and lowers it above."""
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:

@@ -25,9 +25,14 @@ def rl_zvp(*, alpha: NonNegative = 0.1) -> Control:
         paths, entropy = Paths.of(batch), batch.entropy
         group = paths.group
         zeros = paths.score.new_zeros(int(group.max()) + 1 if len(group) else 0)
-        ends = (zeros.scatter_reduce(0, group, paths.score, how, include_self=False) for how in ("amin", "amax"))
+        ends = (
+            zeros.scatter_reduce(0, group, paths.score, how, include_self=False)
+            for how in ("amin", "amax")
+        )
         low, high = (end[group] for end in ends)
-        peak = entropy.new_zeros(len(paths.score)).scatter_reduce(0, paths.place, entropy[paths.learned], "amax")
+        peak = entropy.new_zeros(len(paths.score)).scatter_reduce(
+            0, paths.place, entropy[paths.learned], "amax"
+        )
         same, right = (paths.slots(flag, entropy) > 0 for flag in (low == high, paths.right))
         equal = alpha * torch.where(right, entropy, entropy - paths.slots(peak, entropy))
         return torch.where(same, equal, paths.slots(standard(paths.score, paths.group), entropy))

@@ -22,8 +22,16 @@ from .reinforce import reinforce
 
 @checked
 def rloo(*, variant: Variant = "paper") -> Control:
-    base, sets = reinforce() if variant == "paper" else Control(name="rloo"), frozenset[Sets]({"credit"})
-    return replace(base, name="rloo", sets=base.sets | sets, credit=lambda batch, state: by_path(leave_one_out, batch))
+    base, sets = (
+        reinforce() if variant == "paper" else Control(name="rloo"),
+        frozenset[Sets]({"credit"}),
+    )
+    return replace(
+        base,
+        name="rloo",
+        sets=base.sets | sets,
+        credit=lambda batch, state: by_path(leave_one_out, batch),
+    )
 
 
 def leave_one_out(score: Vector, group: Labels) -> Vector:

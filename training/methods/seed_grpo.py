@@ -30,7 +30,9 @@ def seed_grpo(*, scale: NonNegative = 0.0417) -> Control:
         factor = 1 / (1 + scale * batch.turns.columns[SPREAD][batch.row].to(terms.advantage))
         return replace(terms, advantage=terms.advantage * factor)
 
-    return Control(name="seed-grpo", needs=Needs(columns={SPREAD: spread} if scale else {}), shape=shape)
+    return Control(
+        name="seed-grpo", needs=Needs(columns={SPREAD: spread} if scale else {}), shape=shape
+    )
 
 
 @Vote
@@ -39,7 +41,9 @@ def spread(tree: Tree, same: Same) -> list[float]:
     found = answers(tree, same)
     turns = [[tree.turns[node] for node in tree.replies(tree.leaves[place])] for place, _ in found]
     logp = [sum(float(turn.logp_roll[turn.sampled].sum()) for turn in path) for path in turns]
-    value = semantic(logp, [answer for _, answer in found]) / log(len(found)) if len(found) > 1 else 0.0
+    value = (
+        semantic(logp, [answer for _, answer in found]) / log(len(found)) if len(found) > 1 else 0.0
+    )
     return [value] * len(tree.leaves)
 
 

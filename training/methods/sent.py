@@ -24,7 +24,22 @@ from ..columns import Vote
 from ..credit import earned
 from ..objective import covariance, moved, unclipped
 from ..parameters import Count, NonNegative, Share, checked
-from .base import Batch, Control, Epoch, Needs, Now, Penalty, Requests, Sets, State, Stats, Terms, Tree, Whole, replace
+from .base import (
+    Batch,
+    Control,
+    Epoch,
+    Needs,
+    Now,
+    Penalty,
+    Requests,
+    Sets,
+    State,
+    Stats,
+    Terms,
+    Tree,
+    Whole,
+    replace,
+)
 from .empo import answers
 
 HIGHEST, LOWEST, COLUMN = 2.0, 0.5, "sent"
@@ -32,7 +47,12 @@ HIGHEST, LOWEST, COLUMN = 2.0, 0.5, "sent"
 
 @checked
 def sent(
-    *, low: Share = 0.8, share: Share = 0.0002, coef: NonNegative = 0.1, measure: Whole = 0, steps: Count = 150
+    *,
+    low: Share = 0.8,
+    share: Share = 0.0002,
+    coef: NonNegative = 0.1,
+    measure: Whole = 0,
+    steps: Count = 150,
 ) -> Control:
     """Return SENT's token loss and, with `measure`, its curriculum; `steps` is the run's. State: step, SE by task."""
 
@@ -45,7 +65,11 @@ def sent(
         return [task for task in tasks.order if task in kept]
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
-        found = stats.columns.get(COLUMN, {}) if stats.phase == "rollout" and stats.step < measure else {}
+        found = (
+            stats.columns.get(COLUMN, {})
+            if stats.phase == "rollout" and stats.step < measure
+            else {}
+        )
         spread = {str(key[2]): value for key, value in found.items()}
         return {"step": stats.step + 1, "spread": state["spread"] | spread}, Requests()
 
@@ -53,16 +77,34 @@ def sent(
         learned = earned(batch)
         kept = min(max(1, int(low * int(learned.sum()))), int(learned.sum()))
         certain = torch.zeros_like(learned)
-        certain[torch.where(learned, now.entropy, torch.inf).topk(kept, largest=False).indices] = True
-        cov, count = covariance(terms.advantage, now.logp, certain), min(max(1, int(share * kept)), kept)
+        certain[torch.where(learned, now.entropy, torch.inf).topk(kept, largest=False).indices] = (
+            True
+        )
+        cov, count = (
+            covariance(terms.advantage, now.logp, certain),
+            min(max(1, int(share * kept)), kept),
+        )
         cost = torch.zeros_like(cov).index_fill(0, cov.topk(count).indices, coef * HIGHEST)
         lowest = torch.where(certain, cov, torch.inf).topk(count, largest=False).indices
         cost = cost.index_fill(0, lowest, coef * LOWEST) * terms.scale / max(batch.n_slots, 1)
-        return replace(terms, surrogate=unclipped, penalties=(*terms.penalties, Penalty("sent", cost, moved)))
+        return replace(
+            terms, surrogate=unclipped, penalties=(*terms.penalties, Penalty("sent", cost, moved))
+        )
 
     start, sets = {"step": 0, "spread": {}}, frozenset[Sets]({"surrogate", "clip"})
-    needs, rule = Needs(now=True, columns={COLUMN: spreads} if measure else {}), order if measure else None
-    return Control(name="sent", needs=needs, sets=sets, init=start.copy, order=rule, shape=shape, observe=observe)
+    needs, rule = (
+        Needs(now=True, columns={COLUMN: spreads} if measure else {}),
+        order if measure else None,
+    )
+    return Control(
+        name="sent",
+        needs=needs,
+        sets=sets,
+        init=start.copy,
+        order=rule,
+        shape=shape,
+        observe=observe,
+    )
 
 
 @Vote

@@ -23,13 +23,29 @@ from torch import Tensor
 from ..credit import path_quantile
 from ..objective import clipped, log_ratio, ratio
 from ..parameters import Count, Share, checked
-from .base import Batch, Before, Control, Current, Factor, Ids, Logits, Needs, Now, Slots, State, Terms, replace
+from .base import (
+    Batch,
+    Before,
+    Control,
+    Current,
+    Factor,
+    Ids,
+    Logits,
+    Needs,
+    Now,
+    Slots,
+    State,
+    Terms,
+    replace,
+)
 
 LIKELY = "simko-likely"  # whether the likeliest was drawn, then the ids of likely tokens, then their logp
 
 
 @checked
-def simko(*, quantile: Share = 0.8, share: Share = 0.01, top: Count = 3, push: Factor = 1.1) -> Control:
+def simko(
+    *, quantile: Share = 0.8, share: Share = 0.01, top: Count = 3, push: Factor = 1.1
+) -> Control:
     def surrogate(current: Current, batch: Batch, terms: Terms) -> Slots:
         r, part = ratio(current, batch), terms.extras["simko"]
         other = log_ratio(current.extras[LIKELY][:, -top:], batch.extras[LIKELY][:, -top:]).exp()
@@ -39,10 +55,14 @@ def simko(*, quantile: Share = 0.8, share: Share = 0.01, top: Count = 3, push: F
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         unsure = batch.entropy > path_quantile(batch.entropy, batch, quantile)
         drawn = batch.extras[LIKELY][:, 0] > 0
-        part = torch.where(unsure & (batch.turns.score[batch.row] >= 1), share, torch.zeros_like(terms.weight))
+        part = torch.where(
+            unsure & (batch.turns.score[batch.row] >= 1), share, torch.zeros_like(terms.weight)
+        )
         mistaken = unsure & drawn & (terms.advantage < 0)
         pushed = torch.where(mistaken, push * terms.advantage, terms.advantage)
-        return replace(terms, advantage=pushed, surrogate=surrogate, extras={**terms.extras, "simko": part})
+        return replace(
+            terms, advantage=pushed, surrogate=surrogate, extras={**terms.extras, "simko": part}
+        )
 
     needs = Needs(functionals={LIKELY: partial(likely, top)})
     return Control(name="simko", needs=needs, sets=frozenset({"surrogate"}), shape=shape)

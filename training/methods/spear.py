@@ -28,7 +28,21 @@ import torch
 from ...agents.engine import keyed_rng
 from ..objective import CLIP, clip_cov, hold
 from ..parameters import Count, Finite, NonNegative, Share, checked, require
-from .base import Batch, Control, Key, Now, Replay, Requests, Rows, Sets, State, Stats, Terms, Unbounded, replace
+from .base import (
+    Batch,
+    Control,
+    Key,
+    Now,
+    Replay,
+    Requests,
+    Rows,
+    Sets,
+    State,
+    Stats,
+    Terms,
+    Unbounded,
+    replace,
+)
 
 SALT = 0x5BEA  # parts its draws from those of tokens
 
@@ -59,7 +73,12 @@ def spear(
             kept, means = better(stats.scores)
             fresh = [row for row in state["kept"] if row[1] >= stats.step - age]
             history = newest([*state["history"], *([means] if means else [])], groups)
-            return {"step": stats.step, "kept": fresh + kept, "history": history, "again": []}, Requests()
+            return {
+                "step": stats.step,
+                "kept": fresh + kept,
+                "history": history,
+                "again": [],
+            }, Requests()
         if not stats.last or not coef or len(state["kept"]) <= 1.5 * size:
             return state, Requests()
         return {**state, "kept": [], "again": chosen(state["kept"], size, stats.step)}, Requests()
@@ -68,8 +87,12 @@ def spear(
         strength, key = gamma(state["step"], warm, coef), (state["step"], SALT, 1)
 
         def shape(terms: Terms, batch: Batch, now: Now) -> Terms:
-            left = clip_cov(terms.advantage, now.logp, batch.logp_old, CLIP, clip_high, share, low, high, key)
-            return replace(hold(terms, CLIP, clip_high), weight=terms.weight * torch.where(left, 0.0, strength))
+            left = clip_cov(
+                terms.advantage, now.logp, batch.logp_old, CLIP, clip_high, share, low, high, key
+            )
+            return replace(
+                hold(terms, CLIP, clip_high), weight=terms.weight * torch.where(left, 0.0, strength)
+            )
 
         advantage = recalibrated(state["again"], state["history"])
         return Replay(advantage, shape) if advantage else None
@@ -79,7 +102,9 @@ def spear(
         return batch.turns.score + tool_weight(state["step"], fade) * (bonus * turns).clamp(max=1)
 
     start, sets = {"step": 0, "kept": [], "history": [], "again": []}, frozenset[Sets]({"replay"})
-    return Control(name="spear", sets=sets, init=start.copy, reward=reward, observe=observe, replay=again)
+    return Control(
+        name="spear", sets=sets, init=start.copy, reward=reward, observe=observe, replay=again
+    )
 
 
 def gamma(step: int, warm: int, coef: float = 1.0) -> float:
@@ -97,8 +122,12 @@ def better(scores: Mapping[Key, float]) -> tuple[list[list[Any]], list[float]]:
     members: dict[Key, list[float]] = {}
     for key, score in scores.items():
         members.setdefault(key[:-1], []).append(score)
-    means = {group: max(sum(own) / len(own), min(own)) for group, own in members.items()}  # equal ones may round below
-    return [[*key, score] for key, score in scores.items() if score > means[key[:-1]]], list(means.values())
+    means = {
+        group: max(sum(own) / len(own), min(own)) for group, own in members.items()
+    }  # equal ones may round below
+    return [[*key, score] for key, score in scores.items() if score > means[key[:-1]]], list(
+        means.values()
+    )
 
 
 def newest(history: list[list[float]], most: int) -> list[list[float]]:

@@ -48,7 +48,13 @@ def starpo_s(
     State: how many steps in a row kept nothing.
     """
     if rule == "top-k-abs":
-        require(share >= 1 and share % 1 == 0, "starpo-s", "share", share, "a number of groups for top-k-abs")
+        require(
+            share >= 1 and share % 1 == 0,
+            "starpo-s",
+            "share",
+            share,
+            "a number of groups for top-k-abs",
+        )
     else:
         require(share <= 1, "starpo-s", "share", share, "above 0 and at most 1")
     sets: frozenset[Sets] = frozenset() if clip_low == clip_high == CLIP else frozenset({"clip"})
@@ -61,10 +67,19 @@ def starpo_s(
         return hold(terms, clip_low, clip_high) if sets else terms
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
-        empty = state["empty"] + 1 if isnan(stats.reward) else 0  # nothing was measured where nothing was kept
+        empty = (
+            state["empty"] + 1 if isnan(stats.reward) else 0
+        )  # nothing was measured where nothing was kept
         return {"empty": empty}, Requests({Request.STOP} if empty >= patience else ())
 
-    return Control(name="starpo-s", sets=sets, init=lambda: {"empty": 0}, select=select, shape=shape, observe=observe)
+    return Control(
+        name="starpo-s",
+        sets=sets,
+        init=lambda: {"empty": 0},
+        select=select,
+        shape=shape,
+        observe=observe,
+    )
 
 
 def spread(tree: Tree) -> float:

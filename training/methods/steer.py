@@ -24,7 +24,10 @@ from .base import Batch, Control, Factor, Needs, Now, Part, State, Terms, replac
 
 @checked
 def steer(
-    *, weight: Literal["exponential", "linear"] = "exponential", least: Part = 0.8, most: Factor = 1.2
+    *,
+    weight: Literal["exponential", "linear"] = "exponential",
+    least: Part = 0.8,
+    most: Factor = 1.2,
 ) -> Control:
     """Return STEER's weights; `most` is of the linear ones."""
 

@@ -36,20 +36,34 @@ def tis(
 ) -> Control:
     """Return the correction; low and high 1 change nothing."""
     require(low <= high, "tis", "low", low, f"at most high, which is {high}")
-    require(not normalize or outside != "reject", "tis", "normalize", normalize, "false where tokens are rejected")
-    require(by == "own" or outside != "truncate", "tis", "by", by, "own where weights are truncated")
+    require(
+        not normalize or outside != "reject",
+        "tis",
+        "normalize",
+        normalize,
+        "false where tokens are rejected",
+    )
+    require(
+        by == "own" or outside != "truncate", "tis", "by", by, "own where weights are truncated"
+    )
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         ratio = mismatch(level, batch)
         judged = ratio if by == "own" else mismatch(by, batch)
         inside = (judged >= low) & (judged <= high)
-        weight = ratio.clamp(low, high) if outside == "truncate" else torch.where(inside, ratio, 0.0)
+        weight = (
+            ratio.clamp(low, high) if outside == "truncate" else torch.where(inside, ratio, 0.0)
+        )
         if normalize:
-            mean = average("token-mean" if level == "token" else "seq-mean-token-mean", weight, batch)
+            mean = average(
+                "token-mean" if level == "token" else "seq-mean-token-mean", weight, batch
+            )
             weight = weight / mean if mean > 1e-8 else weight
         terms = replace(terms, weight=terms.weight * weight)
         if outside == "reject":
-            terms = replace(terms, scale=terms.scale * inside * (batch.n_slots / max(int(inside.sum()), 1)))
+            terms = replace(
+                terms, scale=terms.scale * inside * (batch.n_slots / max(int(inside.sum()), 1))
+            )
         return terms
 
     return Control(name="tis", shape=shape)

@@ -23,7 +23,9 @@ from .rloo import leave_one_out
 
 
 @checked
-def treerl(*, group: Count = 30, places: Count = 2, copies: Count = 2, variant: Variant = "paper") -> Control:
+def treerl(
+    *, group: Count = 30, places: Count = 2, copies: Count = 2, variant: Variant = "paper"
+) -> Control:
     """Return TreeRL; `group` is the run's."""
     initial = max(group // (1 + places * copies), 1)
 

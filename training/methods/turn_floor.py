@@ -59,8 +59,16 @@ def turn_floor(
     `axis` says what has a controller: each turn index, each phase of turns, or the rollout. `steps`: of the run.
     State: steps seen, S, S0, and by controller the sum and count of its first entropies (nats), ln β and u.
     """
-    require(of == "tokens" or axis != "phase", "turn-floor", "of", of, "tokens where the axis is phase")
-    require(least <= first <= most, "turn-floor", "first", first, f"from least, {least:g}, to most, {most:g}")
+    require(
+        of == "tokens" or axis != "phase", "turn-floor", "of", of, "tokens where the axis is phase"
+    )
+    require(
+        least <= first <= most,
+        "turn-floor",
+        "first",
+        first,
+        f"from least, {least:g}, to most, {most:g}",
+    )
     held = Floor(rate=rate, kp=kp, first=first, least=least, most=most, warm=warm)
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
@@ -70,20 +78,38 @@ def turn_floor(
         success = ema * state["success"] + (1 - ema) * now if seen else now
         base = (state["base"] * seen + now) / (seen + 1) if seen < warm else state["base"]
         left = max(1 - stats.step / max(steps - 1, 1), 0.0)
-        wanted = keep * min(left / max(1 - hold, 1e-6), 1.0) * min((1 - success) / max(1 - base, 1e-6), 1.0) ** power
+        wanted = (
+            keep
+            * min(left / max(1 - hold, 1e-6), 1.0)
+            * min((1 - success) / max(1 - base, 1e-6), 1.0) ** power
+        )
         wanted *= seen < warm or success >= guard * base
         found = measured(axis, of, stats)
-        own = {name: held.step(state["own"].get(name), value, wanted) for name, value in found.items()}
-        return {"seen": seen + 1, "success": success, "base": base, "own": {**state["own"], **own}}, Requests()
+        own = {
+            name: held.step(state["own"].get(name), value, wanted) for name, value in found.items()
+        }
+        return {
+            "seen": seen + 1,
+            "success": success,
+            "base": base,
+            "own": {**state["own"], **own},
+        }, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         learned, parts = earned(batch), parts_of(axis, pay, of, batch, terms.advantage)
-        push = parts.logp.new_tensor([held.strength(state["own"].get(name)) for name in names(axis, batch)])
+        push = parts.logp.new_tensor(
+            [held.strength(state["own"].get(name)) for name in names(axis, batch)]
+        )
         push = (keep > 0) * push * (1 - parts.correlation(len(push)).clamp(min=0)) ** earn
         if act == "surprise":
-            return replace(terms, advantage=added(terms.advantage, learned, -parts.surprise(push, most)))
+            return replace(
+                terms, advantage=added(terms.advantage, learned, -parts.surprise(push, most))
+            )
         bonus = parts.bonus(push, batch.entropy[learned])
         return replace(terms, entropy_coef=added(terms.entropy_coef, learned, bonus))
 
-    start, needs = {"seen": 0, "success": 0.0, "base": 0.0, "own": {}}, Needs(entropy_grad=act == "bonus" and keep > 0)
+    start, needs = (
+        {"seen": 0, "success": 0.0, "base": 0.0, "own": {}},
+        Needs(entropy_grad=act == "bonus" and keep > 0),
+    )
     return Control(name="turn-floor", needs=needs, init=start.copy, observe=observe, shape=shape)

@@ -24,7 +24,9 @@ CERTAIN = "ucas"
 
 
 @checked
-def ucas(*, right: NonNegative = 0.25, wrong: NonNegative = 0.35, cost: NonNegative = 0.05) -> Control:
+def ucas(
+    *, right: NonNegative = 0.25, wrong: NonNegative = 0.35, cost: NonNegative = 0.05
+) -> Control:
     """Return UCAS, to be named behind grpo."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
@@ -42,4 +44,6 @@ def ucas(*, right: NonNegative = 0.25, wrong: NonNegative = 0.35, cost: NonNegat
 
 def certainty(logits: Logits, token: Ids, before: Before) -> Float[Tensor, "c 2"]:
     """Return c and the drawn token's logit."""
-    return torch.stack((logits.logsumexp(-1) - logits.mean(-1), logits.gather(-1, token[:, None])[:, 0]), -1)
+    return torch.stack(
+        (logits.logsumexp(-1) - logits.mean(-1), logits.gather(-1, token[:, None])[:, 0]), -1
+    )

@@ -27,13 +27,27 @@ from ...agents.journal import LONGEST_LINE, VOCABULARY, read_origin, unsealed
 from ...tools.files import LinkRefused, lines_of, names_in, open_plain, read_bytes, read_toml
 from ..run_folder import CONFIG, INCIDENTS, METRICS, MOST_METRICS, SUMMARY
 
-EVAL, SETTINGS, TREES, EPISODES, COMPARE = "eval.json", "settings.json", "trees.jsonl", "episodes.jsonl", "compare.json"
+EVAL, SETTINGS, TREES, EPISODES, COMPARE = (
+    "eval.json",
+    "settings.json",
+    "trees.jsonl",
+    "episodes.jsonl",
+    "compare.json",
+)
 T = TypeVar("T")
 UPDATES = "updates"
 MOST_NOTES = 20
 MOST_PATHS = 1 << 20  # of a step
 MOST_SLOTS = 1 << 30  # bytes of what the learner computed in a step, packed or not
-DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
+DAMAGE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    OSError,
+)
 _START = re.compile(rb'\{"key": \[([-\d, ]+)\], "task": (\d+), ')
 _LEAVES, _CUT = b', "leaves": [', b'"ended": "length"'
 
@@ -92,19 +106,25 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return bool(self.summary) and (self.kind == "evaluation" or self.summary.get("steps") == self.steps)
+        return bool(self.summary) and (
+            self.kind == "evaluation" or self.summary.get("steps") == self.steps
+        )
 
     @property
     def age(self) -> float:
         """Return the seconds since anything was written."""
         files = (METRICS, INCIDENTS, EPISODES, SUMMARY, EVAL, CONFIG, SETTINGS)
-        times = [path.lstat().st_mtime for name in files if os.path.lexists(path := self.folder / name)]
+        times = [
+            path.lstat().st_mtime for name in files if os.path.lexists(path := self.folder / name)
+        ]
         return max(time.time() - max(times, default=0.0), 0.0)
 
     def note(self, text: str) -> None:
         """Keep what could not be read; of very much only how it begins."""
         if text not in self.notes and len(self.notes) <= MOST_NOTES:
-            self.notes.append(text if len(self.notes) < MOST_NOTES else "and more that could not be read")
+            self.notes.append(
+                text if len(self.notes) < MOST_NOTES else "and more that could not be read"
+            )
 
     def series(self, name: str) -> dict[int, float]:
         found = {line["step"]: number(line.get(name)) for line in self.lines}
@@ -112,7 +132,12 @@ class Run:
 
     def family(self, name: str) -> dict[int, dict[int, float]]:
         """Return the values of the metrics NAME/T by T (a turn) and step."""
-        names = {key for line in self.lines for key in line if re.fullmatch(rf"{re.escape(name)}/\d{{1,6}}", key)}
+        names = {
+            key
+            for line in self.lines
+            for key in line
+            if re.fullmatch(rf"{re.escape(name)}/\d{{1,6}}", key)
+        }
         turns = sorted(int(key.rpartition("/")[2]) for key in names)
         return {turn: self.series(f"{name}/{turn}") for turn in turns}
 
@@ -138,13 +163,22 @@ class Run:
         if not os.path.lexists(path):
             return {}
         try:
-            data = _arrays(read_bytes(path, MOST_SLOTS, self.folder), ("advantage", "weight", "logp", "count", "key"))
-            columns = [np.asarray(data[name], np.float32) for name in ("advantage", "weight", "logp")]
+            data = _arrays(
+                read_bytes(path, MOST_SLOTS, self.folder),
+                ("advantage", "weight", "logp", "count", "key"),
+            )
+            columns = [
+                np.asarray(data[name], np.float32) for name in ("advantage", "weight", "logp")
+            ]
             if len(data["count"]) > MOST_PATHS:
-                raise ValueError(f"it has {len(data['count'])} paths; a step has at most {MOST_PATHS}")
+                raise ValueError(
+                    f"it has {len(data['count'])} paths; a step has at most {MOST_PATHS}"
+                )
             ends = np.cumsum(data["count"])[:-1]
             cut = zip(*(np.split(column, ends) for column in columns), strict=True)
-            return {tuple(key): Slots(*of) for key, of in zip(data["key"].tolist(), cut, strict=True)}
+            return {
+                tuple(key): Slots(*of) for key, of in zip(data["key"].tolist(), cut, strict=True)
+            }
         except (*DAMAGE, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             self.note(f"{UPDATES}/{path.name}: cannot be read ({_short(error)})")
             return {}
@@ -168,7 +202,9 @@ class Run:
             if headed := path.name != EPISODES:
                 read_origin(path, self.folder)
             with open_plain(path, self.folder) as file:
-                for number, line in islice(enumerate(lines_of(file, LONGEST_LINE, path), 1), headed, None):
+                for number, line in islice(
+                    enumerate(lines_of(file, LONGEST_LINE, path), 1), headed, None
+                ):
                     try:
                         yield f"{name}, line {number}", unsealed(line)
                     except ValueError as error:
@@ -191,8 +227,14 @@ def read(folders: list[Path]) -> Found:
     comparison: dict[str, Any] = {}
     for folder in folders:
         if not folder.is_dir():
-            kind, what = (ValueError, "is a file") if folder.exists() else (FileNotFoundError, "does not exist")
-            raise kind(f"{folder} {what}; name the folder of a run, of an evaluation or of a comparison")
+            kind, what = (
+                (ValueError, "is a file")
+                if folder.exists()
+                else (FileNotFoundError, "does not exist")
+            )
+            raise kind(
+                f"{folder} {what}; name the folder of a run, of an evaluation or of a comparison"
+            )
         trials = _trials(folder)
         if any(os.path.lexists(folder / name) for name in (CONFIG, METRICS)):
             runs.append(_run(folder, folder.resolve().name))
@@ -201,7 +243,9 @@ def read(folders: list[Path]) -> Found:
         elif trials or os.path.lexists(folder / COMPARE):
             found = [_run(trial, str(trial.relative_to(folder))) for trial in trials]
             if not found:
-                raise ValueError(f"{folder} is a comparison without a run; name its runs where they are now")
+                raise ValueError(
+                    f"{folder} is a comparison without a run; name its runs where they are now"
+                )
             comparison = comparison or _json(folder / COMPARE, found[0].note, dict)
             runs += found
         else:
@@ -209,7 +253,10 @@ def read(folders: list[Path]) -> Found:
             what = f"is no run, evaluation or comparison: it has no {CONFIG}, {EVAL} or {COMPARE}"
             raise ValueError(f"{folder} {what}; {fix}")
     names = [run.name for run in runs]
-    return Found([replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs], comparison)
+    return Found(
+        [replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs],
+        comparison,
+    )
 
 
 def number(value: Any) -> float | None:
@@ -223,8 +270,13 @@ def number(value: Any) -> float | None:
 def _run(folder: Path, name: str) -> Run:
     run = Run(name, folder, "run", {}, {}, [], [], {}, {})
     try:
-        steps = (re.fullmatch(r"step-(\d{1,12})\.jsonl", name) for name in names_in(folder / "trees", folder))
-        run.journals.update(sorted((int(step[1]), folder / "trees" / step[0]) for step in steps if step))
+        steps = (
+            re.fullmatch(r"step-(\d{1,12})\.jsonl", name)
+            for name in names_in(folder / "trees", folder)
+        )
+        run.journals.update(
+            sorted((int(step[1]), folder / "trees" / step[0]) for step in steps if step)
+        )
     except (OSError, LinkRefused) as error:
         run.note(f"trees: cannot be read ({_short(error)})")
     try:
@@ -251,8 +303,20 @@ def _run(folder: Path, name: str) -> Run:
 
 
 def _evaluation(folder: Path) -> Run:
-    journal = next((path for name in (TREES, EPISODES) if os.path.lexists(path := folder / name)), None)
-    run = Run(folder.resolve().name, folder, "evaluation", {}, {}, [], [], {}, {0: journal} if journal else {})
+    journal = next(
+        (path for name in (TREES, EPISODES) if os.path.lexists(path := folder / name)), None
+    )
+    run = Run(
+        folder.resolve().name,
+        folder,
+        "evaluation",
+        {},
+        {},
+        [],
+        [],
+        {},
+        {0: journal} if journal else {},
+    )
     run.settings.update(_json(folder / SETTINGS, run.note, dict))
     run.summary.update(_json(folder / EVAL, run.note, dict))
     _newer(run, run.settings.get("turngym"))
@@ -263,9 +327,14 @@ def _evaluation(folder: Path) -> Run:
 
 def _newer(run: Run, version: Any) -> None:
     """Note a version that is later than this one."""
-    parts = [tuple(map(int, re.findall(r"\d{1,9}", text)[:3])) for text in (f"{version or ''}", __version__)]
+    parts = [
+        tuple(map(int, re.findall(r"\d{1,9}", text)[:3]))
+        for text in (f"{version or ''}", __version__)
+    ]
     if parts[0] > parts[1]:
-        run.note(f"written by turngym {version}, read by {__version__}: what is new in it may be missing here")
+        run.note(
+            f"written by turngym {version}, read by {__version__}: what is new in it may be missing here"
+        )
 
 
 def _jsonl(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -303,8 +372,12 @@ def _json(path: Path, note: Callable[[str], None], kind: type) -> Any:
 def _trials(folder: Path) -> list[Path]:
     """Return the folders METHOD/seed-S of a comparison; behind a link there is none."""
     found = []
-    for method in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
-        for trial in sorted(path for path in method.iterdir() if re.fullmatch("seed-.*", path.name)):
+    for method in sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()
+    ):
+        for trial in sorted(
+            path for path in method.iterdir() if re.fullmatch("seed-.*", path.name)
+        ):
             files = (trial / CONFIG, trial / METRICS)
             if not trial.is_symlink() and any(map(os.path.lexists, files)):
                 found.append(trial)
@@ -325,10 +398,15 @@ def _arrays(data: bytes, names: Sequence[str]) -> dict[str, NDArray[Any]]:
             if left < 0:
                 raise ValueError(f"its arrays have more than {MOST_SLOTS >> 20} MiB")
             stream = io.BytesIO(text)
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            read = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }
             shape, _, kind = read[np.lib.format.read_magic(stream)](stream)
             if math.prod(shape) * kind.itemsize > len(text):
-                raise ValueError(f"{name} would have the shape {shape}, which its {len(text)} bytes do not fill")
+                raise ValueError(
+                    f"{name} would have the shape {shape}, which its {len(text)} bytes do not fill"
+                )
             found[name] = np.lib.format.read_array(io.BytesIO(text), allow_pickle=False)
     return found
 
@@ -344,8 +422,12 @@ def _endings(step: int, text: bytes) -> Iterator[Ending]:
     task, leaves, turns = _leaves(text)
     for leaf in leaves:
         how = (int(leaf["branch"]), str(leaf["outcome"]), str(leaf["stop"]), number(leaf["score"]))
-        cut = bool(turns) and any(turns[node]["ended"] == "length" for node in path_of(turns, leaf["node"]))
-        yield Ending(step, int(task), *how, int(leaf.get("parent", -1)), bool(leaf.get("trained", True)), cut)
+        cut = bool(turns) and any(
+            turns[node]["ended"] == "length" for node in path_of(turns, leaf["node"])
+        )
+        yield Ending(
+            step, int(task), *how, int(leaf.get("parent", -1)), bool(leaf.get("trained", True)), cut
+        )
 
 
 def path_of(turns: Sequence[Mapping[str, Any]], node: int) -> list[int]:

@@ -40,11 +40,22 @@ from ...tools.http.hosts import Hosts
 from .data import DAMAGE, Ending, Found, Run, Slots, number, path_of, read
 
 NAME = "report.html"
-LINES, ENDINGS, INCIDENTS = 1000, 40_000, 1000  # most of a run in the page; what is left out is said
+LINES, ENDINGS, INCIDENTS = (
+    1000,
+    40_000,
+    1000,
+)  # most of a run in the page; what is left out is said
 BYTES = 3_400_000  # of all transcripts, compressed and encoded
-STEP, READ = 6_000_000, 40_000_000  # characters of the transcripts of a step; bytes of all journals that are read
+STEP, READ = (
+    6_000_000,
+    40_000_000,
+)  # characters of the transcripts of a step; bytes of all journals that are read
 _SCRIPTS = ("base.js", "charts.js", "episodes.js", "page.js")
-CHARS, TOKENS, INFO = 20_000, 6_000, 2_000  # most of a turn, and most characters of what an environment said
+CHARS, TOKENS, INFO = (
+    20_000,
+    6_000,
+    2_000,
+)  # most of a turn, and most characters of what an environment said
 SHARE, WAIT = 100, 2.0  # and the least seconds between two questions
 HOST = "127.0.0.1"
 CONNECTIONS = 64  # of the live page; each has a thread
@@ -74,7 +85,10 @@ def page(found: Found) -> str:
     head = summary(found)
     for index, one in enumerate(head["runs"]):
         one["chunks"] = sorted(step for run, step in chunks if run == index)
-    parts = {"head": packed(head), **{f"c-{index}-{step}": data for (index, step), data in chunks.items()}}
+    parts = {
+        "head": packed(head),
+        **{f"c-{index}-{step}": data for (index, step), data in chunks.items()},
+    }
     return assembled(parts, ", ".join(run.name for run in found.runs))
 
 
@@ -93,9 +107,13 @@ def _run(run: Run, since: int) -> dict[str, Any]:
     journals = [step for step in run.played if step > since]
     endings = [ending for step in journals for ending in run.endings(step)]
     lines = [line for line in run.lines if line["step"] > since]
-    names = dict.fromkeys(key for line in lines for key, value in line.items() if number(value) is not None)
+    names = dict.fromkeys(
+        key for line in lines for key, value in line.items() if number(value) is not None
+    )
     stops, notes, every = dict[str, dict[int, int]](), list[str](), -(-len(lines) // LINES)
-    for (stop, step), count in sorted(Counter((ending.stop, ending.step) for ending in endings).items()):
+    for (stop, step), count in sorted(
+        Counter((ending.stop, ending.step) for ending in endings).items()
+    ):
         stops.setdefault(stop, {})[step] = count
     if every > 1:
         lines = [line for line in lines if line["step"] % every == 0 or line is lines[-1]]
@@ -106,17 +124,25 @@ def _run(run: Run, since: int) -> dict[str, Any]:
     if len(run.incidents) > INCIDENTS:
         notes.append(f"of {len(run.incidents)} incidents the last {INCIDENTS} are in this page")
     return {
-        **{name: getattr(run, name) for name in ("name", "kind", "settings", "record", "summary", "finished")},
+        **{
+            name: getattr(run, name)
+            for name in ("name", "kind", "settings", "record", "summary", "finished")
+        },
         "folder": str(run.folder),
         "age": round(run.age),
         "last": run.steps,
         "steps": [line["step"] for line in lines],
-        "metrics": {name: [number(line.get(name)) for line in lines] for name in names if name != "step"},
+        "metrics": {
+            name: [number(line.get(name)) for line in lines] for name in names if name != "step"
+        },
         "alarms": [[line["step"], str(kind)] for line in raised for kind in line["alarms"]],
         "incidents": run.incidents[-INCIDENTS:],
         "journals": journals,
         "stops": stops,  # how many episodes of each step ended for each reason
-        "endings": {name: [getattr(one, name) for one in endings[-ENDINGS:]] for name in Ending.__dataclass_fields__},
+        "endings": {
+            name: [getattr(one, name) for one in endings[-ENDINGS:]]
+            for name in Ending.__dataclass_fields__
+        },
         "notes": [*run.notes, *notes],
     }
 
@@ -160,10 +186,19 @@ def assembled(parts: Mapping[str, str], title: str, connect: str = "'none'") -> 
     style = (web / "page.css").read_text("utf-8")
     policy = "default-src 'none'; "
     for name, text in (("script", script), ("style", style)):
-        policy += f"{name}-src 'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'; "
+        policy += (
+            f"{name}-src 'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'; "
+        )
     policy += f"connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'"
-    data = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in parts.items())
-    known = {"policy": html.escape(policy), "title": html.escape(title), "style": style, "data": data}
+    data = "\n".join(
+        f'<script type="text/plain" id="{name}">{text}</script>' for name, text in parts.items()
+    )
+    known = {
+        "policy": html.escape(policy),
+        "title": html.escape(title),
+        "style": style,
+        "data": data,
+    }
     return Template((web / "page.html").read_text("utf-8")).substitute(known, script=script)
 
 
@@ -178,7 +213,11 @@ def transcripts(run: Run, step: int, most: int, pieces: Sequence[bytes]) -> dict
         try:
             tree = _tree(data, slots)
         except DAMAGE as error:
-            run.note(f"step {step}: a tree is not what this version knows ({type(error).__name__}: {error})"[:200])
+            run.note(
+                f"step {step}: a tree is not what this version knows ({type(error).__name__}: {error})"[
+                    :200
+                ]
+            )
             continue
         size += sum(len(turn["x"]) + 24 * len(turn.get("ids", ())) + 200 for turn in tree["turns"])
         if size > most and kept:
@@ -186,31 +225,52 @@ def transcripts(run: Run, step: int, most: int, pieces: Sequence[bytes]) -> dict
         kept.append(tree)
         used.update(token for turn in tree["turns"] for token in turn.get("ids", ()))
     known = {token: _text(pieces[token]) for token in sorted(used) if 0 <= token < len(pieces)}
-    return {"step": step, "trees": kept, "of": sum(1 for _ in run.rows(step)), "pieces": known, "learned": bool(slots)}
+    return {
+        "step": step,
+        "trees": kept,
+        "of": sum(1 for _ in run.rows(step)),
+        "pieces": known,
+        "learned": bool(slots),
+    }
 
 
 def _tree(data: Mapping[str, Any], slots: Mapping[tuple[int, ...], Slots]) -> dict[str, Any]:
     turns = data["turns"]
-    leaves = [_leaf(leaf, turns, slots.get((*data["key"], leaf["branch"]))) for leaf in data["leaves"]]
+    leaves = [
+        _leaf(leaf, turns, slots.get((*data["key"], leaf["branch"]))) for leaf in data["leaves"]
+    ]
     about = {"task": data["task"], "id": _cut(str(data["task_id"]), 200)[0]}
     return {**about, "turns": list(map(_turn, turns)), "leaves": leaves}
 
 
 def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     text, left = _cut(str(turn["text"]), CHARS)
-    found: dict[str, Any] = {"p": turn["parent"], "r": turn["role"], "x": text, "n": len(turn["sampled"])}
+    found: dict[str, Any] = {
+        "p": turn["parent"],
+        "r": turn["role"],
+        "x": text,
+        "n": len(turn["sampled"]),
+    }
     if left:
         found["left"] = left
     if turn["parent"] < 0:
         messages = turn["info"].get("messages", ())
         said = [(str(one["role"]), one["content"]) for one in messages]
-        texts = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False, default=str) for _, one in said)
+        texts = (
+            one if isinstance(one, str) else json.dumps(one, ensure_ascii=False, default=str)
+            for _, one in said
+        )
         found["messages"] = [[role, *_cut(text, CHARS)] for (role, _), text in zip(said, texts)]
         found["tools"] = len(turn["info"].get("tools", ()))
         return found
     if turn["role"] != "assistant":
         return found
-    found |= {"reward": number(turn["reward"]), "ended": turn["ended"], "t": turn["temperature"], "v": turn["version"]}
+    found |= {
+        "reward": number(turn["reward"]),
+        "ended": turn["ended"],
+        "t": turn["temperature"],
+        "v": turn["version"],
+    }
     info, named = turn["info"], {"tool": "tool", "status": "tool_status"}
     found |= {name: info[key] for name, key in named.items() if key in info}
     if turn["twin"] >= 0:
@@ -227,13 +287,22 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _leaf(leaf: Mapping[str, Any], turns: Sequence[Mapping[str, Any]], slots: Slots | None) -> dict[str, Any]:
+def _leaf(
+    leaf: Mapping[str, Any], turns: Sequence[Mapping[str, Any]], slots: Slots | None
+) -> dict[str, Any]:
     found = {name: leaf[name] for name in ("node", "branch", "parent", "fork", "token", "trained")}
-    found |= {name: str(leaf[name]) for name in ("outcome", "stop")} | {"score": number(leaf["score"])}
+    found |= {name: str(leaf[name]) for name in ("outcome", "stop")} | {
+        "score": number(leaf["score"])
+    }
     nodes = path_of(turns, leaf["node"])
     found["info"] = _cut(json.dumps(leaf["info"], ensure_ascii=False, default=str), INFO)[0]
     replies = [turns[node] for node in nodes if turns[node]["role"] == "assistant"]
-    roll = [value for turn in replies for value, drawn in zip(turn["logp_roll"], turn["sampled"]) if drawn]
+    roll = [
+        value
+        for turn in replies
+        for value, drawn in zip(turn["logp_roll"], turn["sampled"])
+        if drawn
+    ]
     if slots is not None and len(roll) == len(slots.logp):
         found |= {"a": _column(slots.advantage, 4), "w": _column(slots.weight, 4)}
         found["m"] = _column(slots.logp - np.asarray(roll, np.float32), 6)
@@ -269,7 +338,9 @@ def serve(folders: list[Path], port: int = 0, allow_hosts: Collection[str] = ())
     """
     source = _Source(folders)
     token = secrets.token_urlsafe(12)
-    handler = type("Handler", (_Handler,), {"source": source, "token": token, "hosts": Hosts(allow_hosts)})
+    handler = type(
+        "Handler", (_Handler,), {"source": source, "token": token, "hosts": Hosts(allow_hosts)}
+    )
     with _Server((HOST, port), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
@@ -295,14 +366,21 @@ class _Source:
             if version != self.version:
                 last = [run.lines[-1]["step"] if run.lines else -1 for run in self.found.runs]
                 # An evaluation has no steps, and a run that was taken up at an earlier one has other lines.
-                part = len(seen) == len(last) and all(0 <= old <= new for old, new in zip(seen, last))
+                part = len(seen) == len(last) and all(
+                    0 <= old <= new for old, new in zip(seen, last)
+                )
                 data = summary(self.found, dict(enumerate(seen)) if part and version else {})
                 data |= {"whole": not (part and version), "seen": self.version}
         return {**data, "wait": max(WAIT, SHARE * (time.thread_time() - began))}
 
     def _mark(self) -> list[tuple[str, int, int]]:
         globs = ("*.json*", "*/seed-*/*.json*")
-        stats = ((path, path.lstat()) for folder in self.folders for glob in globs for path in folder.glob(glob))
+        stats = (
+            (path, path.lstat())
+            for folder in self.folders
+            for glob in globs
+            for path in folder.glob(glob)
+        )
         return sorted((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in stats)
 
 
@@ -313,7 +391,9 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
-        self._ends: dict[socket.socket, float] = {}  # when the patience with a client ends; oldest first
+        self._ends: dict[
+            socket.socket, float
+        ] = {}  # when the patience with a client ends; oldest first
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -365,9 +445,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.set_patience(self.connection, inf)  # for what an answer takes to make
-        stranger = self.hosts.refusal(self.headers.get_all("Host", []), self.headers.get_all("Origin", []))
+        stranger = self.hosts.refusal(
+            self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
+        )
         if stranger is not None:
-            return self._send(stranger.status, "text/plain; charset=utf-8", stranger.why.encode("utf-8", "replace"))
+            return self._send(
+                stranger.status,
+                "text/plain; charset=utf-8",
+                stranger.why.encode("utf-8", "replace"),
+            )
         url = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
         if not url.path.startswith(f"/{self.token}/"):
@@ -375,7 +461,9 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             match url.path.rpartition("/")[2]:
                 case "":
-                    page = assembled({}, ", ".join(run.name for run in self.source.found.runs), "'self'")
+                    page = assembled(
+                        {}, ", ".join(run.name for run in self.source.found.runs), "'self'"
+                    )
                     page = page.replace("<html ", "<html data-live ", 1)
                     return self._send(200, "text/html; charset=utf-8", page.encode())
                 case "news":
@@ -391,11 +479,19 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(500, "text/plain", f"{type(error).__name__}: {error}".encode())
 
     def _send(self, status: int, kind: str, body: bytes) -> None:
-        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+        headers = {
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        }
         if len(body) > 1000:
             body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
         self.send_response(status)
-        for name, value in {**headers, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+        for name, value in {
+            **headers,
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+        }.items():
             self.send_header(name, value)
         self.server.set_patience(self.connection, PATIENCE)
         self.end_headers()

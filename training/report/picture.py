@@ -30,11 +30,15 @@ def write_picture(folders: list[Path], path: Path) -> Found:
     """Write the picture of one run, PNG or SVG, and return the run. Raises ValueError or OSError."""
     found = read(folders)
     if len(found.runs) != 1 or not found.runs[0].lines:
-        raise ValueError(f"{path} can show one run with a step; write a page (--out FILE.html) for anything else")
+        raise ValueError(
+            f"{path} can show one run with a step; write a page (--out FILE.html) for anything else"
+        )
     try:
         figure = draw_run(found.runs[0])
     except ModuleNotFoundError as error:
-        raise ValueError('matplotlib is not installed; install the extra: pip install "turngym[report]"') from error
+        raise ValueError(
+            'matplotlib is not installed; install the extra: pip install "turngym[report]"'
+        ) from error
     save(figure, path)
     return found
 
@@ -44,13 +48,19 @@ def draw_run(run: Run) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 7), dpi=130, layout="constrained")
-    figure.suptitle(f"{run.name}: {run.settings.get('env', '')}, {run.settings.get('method', '')}", parse_math=False)
+    figure.suptitle(
+        f"{run.name}: {run.settings.get('env', '')}, {run.settings.get('method', '')}",
+        parse_math=False,
+    )
     (success, reward), (entropy, calls) = figure.subplots(2, 2)
     low, value, high = (run.series(f"valid/{name}") for name in ("low", "success", "high"))
     band = [(float(step), low.get(step, y), y, high.get(step, y)) for step, y in value.items()]
     _line(success, band, "C0", "held-out success")
     success.set_ylim(0, 1.02)
-    for axes, names in ((reward, ("reward", "success")), (calls, ("tool_calls_path", "tool_ok", "used_tool"))):
+    for axes, names in (
+        (reward, ("reward", "success")),
+        (calls, ("tool_calls_path", "tool_ok", "used_tool")),
+    ):
         for place, name in enumerate(names):
             series = [(float(step), y, y, y) for step, y in run.series(name).items()]
             _line(axes, series, f"C{place}", name, DASHES[place])
@@ -61,10 +71,20 @@ def draw_run(run: Run) -> Figure:
         values = np.array([[row.get(step, np.nan) for step in steps] for row in rows.values()])
         edges = (steps[0] - 0.5, steps[-1] + 0.5, max(rows) + 0.5, min(rows) - 0.5)
         most = float(np.nanpercentile(values, 95))  # so that a rare turn does not darken the others
-        how: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "vmin": 0, "vmax": most, "extent": edges}
+        how: dict[str, Any] = {
+            "aspect": "auto",
+            "interpolation": "nearest",
+            "vmin": 0,
+            "vmax": most,
+            "extent": edges,
+        }
         figure.colorbar(entropy.imshow(values, "viridis", **how), ax=entropy, extend="max")
         entropy.set_yticks([turn for turn in rows if len(rows) <= TURNS or turn % 5 == 0])
-    for axes, title in ((success, "held-out success, 95 % interval"), (reward, "training"), (calls, "tool calls")):
+    for axes, title in (
+        (success, "held-out success, 95 % interval"),
+        (reward, "training"),
+        (calls, "tool calls"),
+    ):
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step")
         axes.legend(fontsize=8, frameon=False)
@@ -78,7 +98,9 @@ def save(figure: Figure, path: Path) -> None:
     write_file(path, [drawn.getvalue()], synced=False)
 
 
-def draw(found: Mapping[str, MethodResult], idle: Mapping[str, str] = MappingProxyType({})) -> Figure:
+def draw(
+    found: Mapping[str, MethodResult], idle: Mapping[str, str] = MappingProxyType({})
+) -> Figure:
     """Return held-out success and entropy by turn of each method; `idle` says of some that they changed nothing."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -93,7 +115,9 @@ def draw(found: Mapping[str, MethodResult], idle: Mapping[str, str] = MappingPro
         end += f", {idle[method]}" if method in idle else ""
         _line(success, series, f"C{place % 10}", f"{method}: {end}", DASHES[place % len(DASHES)])
     success.set(ylim=(0, 1.02), xlabel="tokens drawn in training", ylabel="held-out success")
-    success.set_title("Held-out success: mean over seeds, band from the lowest to the highest", fontsize=11)
+    success.set_title(
+        "Held-out success: mean over seeds, band from the lowest to the highest", fontsize=11
+    )
     success.legend(loc="lower right", ncols=1 + len(found) // 5, fontsize=9, framealpha=0.7)
     success.xaxis.set_major_formatter(lambda tokens, _: f"{tokens / 1000:,g}k" if tokens else "0")
     plain(success)
@@ -101,7 +125,9 @@ def draw(found: Mapping[str, MethodResult], idle: Mapping[str, str] = MappingPro
     turns = min(max((turn + 1 for one in found.values() for turn in one.turns), default=1), TURNS)
     first: Axes | None = None
     for place, (method, one) in enumerate(found.items()):
-        axes = figure.add_subplot(grid[1 + place // COLUMNS, place % COLUMNS], sharex=first, sharey=first)
+        axes = figure.add_subplot(
+            grid[1 + place // COLUMNS, place % COLUMNS], sharex=first, sharey=first
+        )
         first = first or axes
         for turn in (turn for turn in one.turns if turn < turns):
             color = colors(0.9 * turn / max(turns - 1, 1))
@@ -116,9 +142,15 @@ def draw(found: Mapping[str, MethodResult], idle: Mapping[str, str] = MappingPro
 
 def successes(histories: Iterable[History]) -> Series:
     """Return held-out success by tokens drawn, linear between validations; a run keeps its last value."""
-    curves = [{found.spent.tokens: found.success for found in history.validations} for history in histories]
+    curves = [
+        {found.spent.tokens: found.success for found in history.validations}
+        for history in histories
+    ]
     return _band(
-        (float(tokens), [float(np.interp(tokens, list(curve), list(curve.values()))) for curve in curves])
+        (
+            float(tokens),
+            [float(np.interp(tokens, list(curve), list(curve.values()))) for curve in curves],
+        )
         for tokens in sorted({tokens for curve in curves for tokens in curve})
     )
 

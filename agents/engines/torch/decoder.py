@@ -49,7 +49,9 @@ class Matrix:
     def load(self, weight: Tensor, bias: Tensor | None) -> None:
         self.packed = weight.device.type == "cpu" and weight.dtype == torch.float32 and packs()
         self._weight = None  # the former one is freed first
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS) if self.packed else weight
+        self._weight = (
+            torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS) if self.packed else weight
+        )
         self._bias = bias
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
@@ -84,7 +86,9 @@ class Weights:
 
     def __init__(self, model: Any) -> None:
         if found := unusual(model):
-            raise ValueError(f"the decoder does not compute {found}; it computes {', '.join(FAMILIES)}")
+            raise ValueError(
+                f"the decoder does not compute {found}; it computes {', '.join(FAMILIES)}"
+            )
         self.config = config = model.config
         self._model = model
         self.heads = int(config.num_attention_heads)
@@ -93,7 +97,9 @@ class Weights:
         self.eps = float(config.rms_norm_eps)
         self.embedding: Tensor = model.get_input_embeddings().weight
         window = getattr(config, "sliding_window", None)
-        kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
+        kinds = (
+            getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
+        )
         windows = [window if kind == "sliding_attention" else None for kind in kinds]
         self.layers = [
             Layer(Matrix(), Matrix(), Matrix(), Matrix(), self._norms(layer), own)
@@ -116,7 +122,9 @@ class Weights:
                     part[: self.heads * self.size] *= scaled
             layer.attend.load(weight, bias)
             layer.output.load(*_merged([own.o_proj]))
-            layer.rise.load(*_merged([inner.gate_proj, inner.up_proj], given.post_attention_layernorm))
+            layer.rise.load(
+                *_merged([inner.gate_proj, inner.up_proj], given.post_attention_layernorm)
+            )
             layer.fall.load(*_merged([inner.down_proj]))
         self.head.load(*_merged([self._model.get_output_embeddings()], self._model.model.norm))
         self.packed = self.head.packed
@@ -131,7 +139,9 @@ class Weights:
         if not hasattr(layer.self_attn, "q_norm"):
             return None
         order = torch.arange(self.size).view(2, -1).T.flatten()
-        query, key = (norm.weight.detach()[order] for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm))
+        query, key = (
+            norm.weight.detach()[order] for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm)
+        )
         parts = [(query * self.size**-0.5).expand(self.heads, -1), key.expand(self.shared, -1)]
         return torch.cat(parts)
 
@@ -148,14 +158,19 @@ def _merged(modules: Sequence[Any], norm: Any = None) -> tuple[Tensor, Tensor | 
         weights.append(weight)
         biases.append(plain.bias)
     fresh = len(weights) == 1 and weights[0].data_ptr() != plain.weight.data_ptr()
-    whole = weights[0] if fresh else torch.cat(weights)  # never the model's own, which stay as they are
+    whole = (
+        weights[0] if fresh else torch.cat(weights)
+    )  # never the model's own, which stay as they are
     if norm is not None:
         whole *= norm.weight.detach().float()
     kind = plain.weight.dtype
     some = next((bias for bias in biases if bias is not None), None)
     if some is None:
         return whole.to(kind), None
-    parts = [torch.zeros(len(w), device=w.device) if b is None else b.detach().float() for w, b in zip(weights, biases)]
+    parts = [
+        torch.zeros(len(w), device=w.device) if b is None else b.detach().float()
+        for w, b in zip(weights, biases)
+    ]
     return whole.to(kind), torch.cat(parts).to(kind)
 
 
@@ -207,11 +222,18 @@ class Decoder(Runner):
         for reader, place, _ in lent:
             self._holders[reader][place] = reader
 
-    def _part(self, slots: Sequence[int], starts: Sequence[int], tokens: NDArray[np.int64], window: int) -> Part:
+    def _part(
+        self, slots: Sequence[int], starts: Sequence[int], tokens: NDArray[np.int64], window: int
+    ) -> Part:
         part, n = super()._part(slots, starts, tokens, window), window // BLOCK
         if self._holders.keys().isdisjoint(slots):
             return part
-        return replace(part, blocks=self._tensor(np.array([[*self._holders.get(s, []), *[s] * n][:n] for s in slots])))
+        return replace(
+            part,
+            blocks=self._tensor(
+                np.array([[*self._holders.get(s, []), *[s] * n][:n] for s in slots])
+            ),
+        )
 
     def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
         weights = self.weights
@@ -227,19 +249,27 @@ class Decoder(Runner):
             queries = []
             for part, attention, own in zip(parts, attentions, torch.split(heads, sizes)):
                 shaped = own.view(*part.positions.shape, -1, weights.size)
-                query, *new = torch.split(shaped, [weights.heads, weights.shared, weights.shared], 2)
+                query, *new = torch.split(
+                    shaped, [weights.heads, weights.shared, weights.shared], 2
+                )
                 attention.write(*cached, *new)
                 queries.append(query)
             if not logits and layer is weights.layers[-1]:
                 return x  # the rest would only go into logits
-            read = [attention.read(query, *cached, layer.window) for attention, query in zip(attentions, queries)]
+            read = [
+                attention.read(query, *cached, layer.window)
+                for attention, query in zip(attentions, queries)
+            ]
             x = layer.output(torch.cat(read), x)
             x = layer.fall(_gated(layer.rise(self._norm(x))), x)
         return weights.head(self._norm(x.view(*parts[0].positions.shape, -1)[:, -1]))
 
     def _attention(self, part: Part, single: bool) -> "Several | Single":
         at, kind = part.positions[:, None, None], self.weights.embedding.dtype
-        masks = {size: self._mask(at, part.window, kind, size) for size in {one.window for one in self.weights.layers}}
+        masks = {
+            size: self._mask(at, part.window, kind, size)
+            for size in {one.window for one in self.weights.layers}
+        }
         return Single(self.weights, part, masks, self._width) if single else Several(part, masks)
 
     def _heads(self, layer: Layer, x: Tensor, turns: Tensor) -> Tensor:
@@ -264,13 +294,20 @@ class Decoder(Runner):
 
 def _uncut(x: Tensor) -> int:
     """Return how many rows of `x` to compute at a time: of a row that torch cuts among threads, bits may differ."""
-    return max(GRAIN // x[0].numel(), 1) if x.device.type == "cpu" and torch.get_num_threads() > 1 else len(x)
+    return (
+        max(GRAIN // x[0].numel(), 1)
+        if x.device.type == "cpu" and torch.get_num_threads() > 1
+        else len(x)
+    )
 
 
 def _gated(both: Tensor) -> Tensor:
     """Return `silu(gate) * up` `[n, inner]` of both `[n, 2 * inner]`."""
     inner = both.shape[1] // 2
-    parts = [silu(part[:, :inner]).mul_(part[:, inner:]) for part in torch.split(both, _uncut(both[:, :inner]))]
+    parts = [
+        silu(part[:, :inner]).mul_(part[:, inner:])
+        for part in torch.split(both, _uncut(both[:, :inner]))
+    ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -293,7 +330,10 @@ class Several:
     def read(self, query: Tensor, keys: Tensor, values: Tensor, size: int | None) -> Tensor:
         """Return `[r * q, heads * d]`; `size` is the layer's own window."""
         if self.blocks is None:
-            keys, values = keys[..., : self.window][self.rows], values[:, :, : self.window][self.rows]
+            keys, values = (
+                keys[..., : self.window][self.rows],
+                values[:, :, : self.window][self.rows],
+            )
         else:
             block = torch.arange(self.blocks.shape[1], device=self.blocks.device)
             keys = _blocks(keys, -1)[self.blocks, block].movedim(1, -2).flatten(-2)
@@ -314,10 +354,14 @@ class Single:
     keys `[BLOCK]`, weighted by the query; the result is one of values `[d]`, weighted by all scores of the slot.
     """
 
-    def __init__(self, weights: Weights, part: Part, masks: dict[int | None, Tensor], wide: int) -> None:
+    def __init__(
+        self, weights: Weights, part: Part, masks: dict[int | None, Tensor], wide: int
+    ) -> None:
         at, shared, d = part.positions[:, 0], weights.shared, weights.size
         slot_heads = part.index[:, None] * shared + torch.arange(shared)
-        self.key_at = ((slot_heads[:, :, None] * d + torch.arange(d)) * wide + at[:, None, None]).flatten()
+        self.key_at = (
+            (slot_heads[:, :, None] * d + torch.arange(d)) * wide + at[:, None, None]
+        ).flatten()
         self.value_at = (slot_heads * wide + at[:, None]).flatten()
         # Blocks by row, head and place
         counts = (at // BLOCK + 1).repeat_interleave(weights.heads)
@@ -326,7 +370,9 @@ class Single:
         block = torch.arange(len(self.owner)) - first[self.owner]
         row = self.owner // weights.heads
         holders = part.index[row] if part.blocks is None else part.blocks[row, block]
-        table = (holders * shared + self.owner % weights.heads // (weights.heads // shared))[:, None]
+        table = (holders * shared + self.owner % weights.heads // (weights.heads // shared))[
+            :, None
+        ]
         self.key_rows = ((table * d + torch.arange(d)) * (wide // BLOCK) + block[:, None]).flatten()
         self.key_starts = torch.arange(len(self.owner)) * d
         inside = (block[:, None] * BLOCK + torch.arange(BLOCK)).minimum(at[row, None])
@@ -338,8 +384,12 @@ class Single:
         self.scores = torch.full((len(counts) * blocks, BLOCK), torch.finfo(torch.float32).min)
 
     def write(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:
-        keys.view(-1).scatter_(0, self.key_at, key.flatten())  # half to two thirds of the time of brackets, as below
-        values.view(-1, values.shape[-1]).index_copy_(0, self.value_at, value.reshape(-1, values.shape[-1]))
+        keys.view(-1).scatter_(
+            0, self.key_at, key.flatten()
+        )  # half to two thirds of the time of brackets, as below
+        values.view(-1, values.shape[-1]).index_copy_(
+            0, self.value_at, value.reshape(-1, values.shape[-1])
+        )
 
     def read(self, query: Tensor, keys: Tensor, values: Tensor, size: int | None) -> Tensor:
         """Return `[r, heads * d]`."""
@@ -348,8 +398,12 @@ class Single:
         bags = self._bags(keys.view(-1, BLOCK), self.key_rows, self.key_starts, queries)
         self.scores.index_copy_(0, self.place, bags.add_(self.masks[size]))
         mixed = self.scores.view(query.shape[0] * query.shape[2], -1).softmax(-1)
-        weights = mixed.view(-1, BLOCK).index_select(0, self.place)  # a quarter of the time of brackets
-        return self._bags(values.view(-1, d), self.value_rows, self.value_starts, weights).view(len(query), -1)
+        weights = mixed.view(-1, BLOCK).index_select(
+            0, self.place
+        )  # a quarter of the time of brackets
+        return self._bags(values.view(-1, d), self.value_rows, self.value_starts, weights).view(
+            len(query), -1
+        )
 
     @staticmethod
     def _bags(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:

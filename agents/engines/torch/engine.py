@@ -49,8 +49,18 @@ class TorchEngine:
     Raises ValueError where a value is out of range, or the model does not fit, also not into memory.
     """
 
-    def __init__(self, policy: Policy, slots: int = 64, prefill_tokens: int = 4096, threads: int | None = None) -> None:
-        for name, value in (("slots", slots), ("prefill_tokens", prefill_tokens), ("threads", threads)):
+    def __init__(
+        self,
+        policy: Policy,
+        slots: int = 64,
+        prefill_tokens: int = 4096,
+        threads: int | None = None,
+    ) -> None:
+        for name, value in (
+            ("slots", slots),
+            ("prefill_tokens", prefill_tokens),
+            ("threads", threads),
+        ):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; the engine needs at least 1")
         check_sampled(policy.base.config.to_dict(), policy.folder)
@@ -82,7 +92,9 @@ class TorchEngine:
         """Let as many threads draw as pay, at most `most`, and one where others could change a bit."""
         rows, own = ceil_to(min(len(self.scheduler.slots), 64), 8), self.forward == "own"
         most = most if own and self.policy.device.type == "cpu" else 1
-        self.threads = set_threads(self._worker, paying_threads, self._make, self.policy.vocabulary, rows, most)
+        self.threads = set_threads(
+            self._worker, paying_threads, self._make, self.policy.vocabulary, rows, most
+        )
 
     @property
     def mode(self) -> Literal["exact", "batch-dependent"]:
@@ -94,7 +106,9 @@ class TorchEngine:
         """What `mode` found; "" when exact."""
         rows = ceil_to(max(len(self.scheduler.slots), 16), 8)
         with evaluating(self.policy.model):
-            return self._worker.submit(batch_dependence, self._make, self.policy.vocabulary, rows).result()
+            return self._worker.submit(
+                batch_dependence, self._make, self.policy.vocabulary, rows
+            ).result()
 
     @property
     def forward(self) -> str:
@@ -123,7 +137,9 @@ class TorchEngine:
 
     def _state(self) -> tuple[int, ...]:
         """Return what differs where the policy's weights were changed."""
-        return self.policy.version, *(parameter._version for parameter in self.policy.model.parameters())
+        return self.policy.version, *(
+            parameter._version for parameter in self.policy.model.parameters()
+        )
 
     def begin(self, request: PendingTurn) -> None:
         if not self._open:
@@ -162,7 +178,10 @@ class TorchEngine:
 
     async def _prefill(self, batch: list[Sequence]) -> None:
         slots, spans = _slots(batch), [sequence.chunk or (0, 0) for sequence in batch]
-        chunks = [np.array(sequence.tokens[slice(*span)], np.int64) for sequence, span in zip(batch, spans)]
+        chunks = [
+            np.array(sequence.tokens[slice(*span)], np.int64)
+            for sequence, span in zip(batch, spans)
+        ]
         await self._work(lambda: self._runner.prefill(slots, [start for start, _ in spans], chunks))
         for sequence, (_, stop) in zip(batch, spans):
             sequence.cached = stop
@@ -178,7 +197,9 @@ class TorchEngine:
             if request is not None and sequence.cached == len(sequence.tokens) - 1:
                 drawing[row] = request
                 settings[row] = request.sampling, request.uniforms[len(request.tokens)]
-        drawn = await self._work(lambda: sample(self._runner.decode(slots, lengths, tokens), settings))
+        drawn = await self._work(
+            lambda: sample(self._runner.decode(slots, lengths, tokens), settings)
+        )
         for sequence in running:
             sequence.cached += 1
         self._accept(drawing, drawn)
@@ -187,7 +208,10 @@ class TorchEngine:
         for row, request in drawing.items():
             if request.future.done():
                 continue
-            (token, logp, entropy), sequence = (column[row].item() for column in drawn), request.sequence
+            (token, logp, entropy), sequence = (
+                (column[row].item() for column in drawn),
+                request.sequence,
+            )
             if not np.isfinite(entropy):
                 what = f"the policy's logits are not finite after {len(sequence.tokens)} tokens (entropy {entropy})"
                 broken = f"its weights (version {self.policy.version}) are broken: go back to a checkpoint"
@@ -233,16 +257,29 @@ class TorchSession(OpenSession):
         return self.sequence.request is not None
 
     async def sample(
-        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
+        self,
+        tokens: NDArray[np.int32],
+        sampling: Sampling,
+        key: tuple[int, ...],
+        cut: Cut | None = None,
     ) -> Completion:
         """Draw a turn (see `engine.Session`). Raises as `turn`; FloatingPointError where logits are not finite."""
-        sequence, turn, version = self.sequence, self.turn(tokens, sampling, cut), self.engine.policy.version
+        sequence, turn, version = (
+            self.sequence,
+            self.turn(tokens, sampling, cut),
+            self.engine.policy.version,
+        )
         if not turn.most:
             return turn.completion("context", version)
         self.version = version
         sequence.append(tokens)
-        uniforms, future = keyed_rng(key).random(turn.most), asyncio.get_running_loop().create_future()
-        sequence.request = PendingTurn(sampling, turn.most, cut, sequence=sequence, uniforms=uniforms, future=future)
+        uniforms, future = (
+            keyed_rng(key).random(turn.most),
+            asyncio.get_running_loop().create_future(),
+        )
+        sequence.request = PendingTurn(
+            sampling, turn.most, cut, sequence=sequence, uniforms=uniforms, future=future
+        )
         try:
             self.engine.begin(sequence.request)
             return await sequence.request.future
@@ -266,7 +303,9 @@ class TorchSession(OpenSession):
             self.engine.free(self.sequence)
             request = self.sequence.request
             if request is not None and not request.future.done():
-                request.future.set_exception(RuntimeError("the session was closed while it drew a turn"))
+                request.future.set_exception(
+                    RuntimeError("the session was closed while it drew a turn")
+                )
 
 
 def _slots(sequences: list[Sequence]) -> list[int]:
@@ -284,7 +323,9 @@ def sample(logits: Tensor, rows: list[tuple[Sampling, float]]) -> Drawn:
     if logits.device.type == "mps":  # has no float64
         logits = logits.cpu()
     each = [(uniform, one.temperature, one.top_p, one.top_k) for one, uniform in rows]
-    uniform, temperature, top_p, top_k = torch.tensor(each, dtype=torch.float64).T[..., None]  # [n, 1] each
+    uniform, temperature, top_p, top_k = torch.tensor(each, dtype=torch.float64).T[
+        ..., None
+    ]  # [n, 1] each
     logp = logits.log_softmax(-1).clamp_min_(torch.finfo(logits.dtype).min)
     probability = logits.softmax(-1)
     entropy = -torch.linalg.vecdot(probability, logp)

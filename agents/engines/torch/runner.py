@@ -23,7 +23,10 @@ from transformers.cache_utils import Cache
 
 T = TypeVar("T")
 CHUNK = 32  # chunks are padded to a multiple of this many tokens
-PAYS, MEASURES = 1.25, 0.5  # times as fast that twice the threads have to be, and seconds to find that
+PAYS, MEASURES = (
+    1.25,
+    0.5,
+)  # times as fast that twice the threads have to be, and seconds to find that
 WINDOW = 64  # and see a multiple of this many positions; below 64 small heads take another matrix product
 
 
@@ -77,7 +80,9 @@ class Runner(ABC):
         return sum(part.nbytes for layer in self._cache for part in layer)
 
     @torch.inference_mode()
-    def prefill(self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[NDArray[np.int64]]) -> None:
+    def prefill(
+        self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[NDArray[np.int64]]
+    ) -> None:
         """Write chunks (token ids [q_i]) into `slots` from positions `starts` on; those of one shape are one part."""
         alike: dict[tuple[int, int], list[int]] = {}
         for i, (start, chunk) in enumerate(zip(starts, chunks)):
@@ -88,7 +93,9 @@ class Runner(ABC):
             tokens = np.zeros((len(rows), queries), np.int64)
             for row, i in zip(tokens, rows):
                 row[: len(chunks[i])] = chunks[i]
-            parts.append(self._part([slots[i] for i in rows], [starts[i] for i in rows], tokens, window))
+            parts.append(
+                self._part([slots[i] for i in rows], [starts[i] for i in rows], tokens, window)
+            )
         self._forward(parts, logits=False)
 
     @torch.inference_mode()
@@ -102,10 +109,14 @@ class Runner(ABC):
         part = self._part(slots, lengths, np.array(tokens, np.int64)[:, None], window)
         return self._forward([part], logits=True).float()
 
-    def _part(self, slots: Sequence[int], starts: Sequence[int], tokens: NDArray[np.int64], window: int) -> Part:
+    def _part(
+        self, slots: Sequence[int], starts: Sequence[int], tokens: NDArray[np.int64], window: int
+    ) -> Part:
         """Return a part of `tokens` [r, q] for `slots` [r] from positions `starts` [r] on."""
         index = self._tensor(np.array(slots))
-        positions = self._tensor(np.array(starts))[:, None] + torch.arange(tokens.shape[1], device=self.device)
+        positions = self._tensor(np.array(starts))[:, None] + torch.arange(
+            tokens.shape[1], device=self.device
+        )
         whole = all(slot == slots[0] + i for i, slot in enumerate(slots))
         rows = slice(slots[0], slots[0] + len(slots)) if whole else index
         return Part(self._tensor(tokens), positions, index, rows, window)
@@ -119,8 +130,12 @@ class Runner(ABC):
         """Make room for `slots` rows of `width` positions, at least doubling so that growth costs linear time."""
         if slots <= self._slots and width <= self._width:
             return
-        self._slots = max(ceil_to(slots, 8), 2 * self._slots) if slots > self._slots else self._slots
-        self._width = max(ceil_to(width, WINDOW), 2 * self._width) if width > self._width else self._width
+        self._slots = (
+            max(ceil_to(slots, 8), 2 * self._slots) if slots > self._slots else self._slots
+        )
+        self._width = (
+            max(ceil_to(width, WINDOW), 2 * self._width) if width > self._width else self._width
+        )
         for layer, old in enumerate(self._cache):
             have, heads, size, wide = old[0].shape
             self._cache[layer] = keys, values = self._room(heads, size, old[0].dtype)
@@ -134,7 +149,9 @@ class Runner(ABC):
         self.reserve(max(targets) + 1, 0)
         index = self._tensor(np.array(targets))
         for keys, values in self._cache:
-            keys[index, ..., start:length] = keys[source, ..., start:length].clone()  # torch refuses what overlaps
+            keys[index, ..., start:length] = keys[
+                source, ..., start:length
+            ].clone()  # torch refuses what overlaps
             values[index, :, start:length] = values[source, :, start:length].clone()
 
     def refresh(self) -> None:  # noqa: B027 (a runner of the model itself has nothing to do)
@@ -144,21 +161,29 @@ class Runner(ABC):
     def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
         """Feed all parts; with `logits`, return those [r, vocabulary] behind the last tokens of the last part."""
 
-    def _layer(self, number: int, heads: int, size: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _layer(
+        self, number: int, heads: int, size: int, kind: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
         """A layer's keys `[slots, heads, d, positions]` and values `[slots, heads, positions, d]`."""
         if number == len(self._cache):
             self._cache.append(self._room(heads, size, kind))
         return self._cache[number]
 
-    def _mask(self, positions: Tensor, window: int, kind: torch.dtype, size: int | None = None) -> Tensor:
+    def _mask(
+        self, positions: Tensor, window: int, kind: torch.dtype, size: int | None = None
+    ) -> Tensor:
         """Return what is added to scores, `[..., q, window]`; `size` is the layer's own window (tokens)."""
         at, own = torch.arange(window, device=self.device), positions[..., None]
         unseen = at > own if size is None else (at > own) | (at <= own - size)
-        return torch.zeros(unseen.shape, dtype=kind, device=self.device).masked_fill_(unseen, torch.finfo(kind).min)
+        return torch.zeros(unseen.shape, dtype=kind, device=self.device).masked_fill_(
+            unseen, torch.finfo(kind).min
+        )
 
     def _room(self, heads: int, size: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
         new = partial(torch.zeros, dtype=kind, device=self.device)
-        return new(self._slots, heads, size, self._width), new(self._slots, heads, self._width, size)
+        return new(self._slots, heads, size, self._width), new(
+            self._slots, heads, self._width, size
+        )
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -171,9 +196,13 @@ class SlotCache(Cache):
         super().__init__(layers=[])
         self._runner, self._part = runner, part
 
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         """Write [r, kv_heads, q, head_dim]; return what is seen, [r, kv_heads, window, head_dim]."""
-        all_keys, all_values = self._runner._layer(layer_idx, keys.shape[1], keys.shape[3], keys.dtype)
+        all_keys, all_values = self._runner._layer(
+            layer_idx, keys.shape[1], keys.shape[3], keys.dtype
+        )
         part = self._part
         all_keys[part.index[:, None], :, :, part.positions] = keys.transpose(1, 2)
         all_values[part.index[:, None], :, part.positions] = values.transpose(1, 2)
@@ -196,8 +225,15 @@ class Fallback(Runner):
         for part in parts:
             mask = self._attention_mask(part)
             # Padding may lie past the context, where the model has no position.
-            at, kept = part.positions.clamp(max=self.max_context - 1), {"use_cache": True, "logits_to_keep": 1}
-            seen = {"attention_mask": mask, "position_ids": at, "past_key_values": SlotCache(self, part)}
+            at, kept = (
+                part.positions.clamp(max=self.max_context - 1),
+                {"use_cache": True, "logits_to_keep": 1},
+            )
+            seen = {
+                "attention_mask": mask,
+                "position_ids": at,
+                "past_key_values": SlotCache(self, part),
+            }
             out = self.model(input_ids=part.tokens, **seen, **kept)
         found: Tensor = out.logits[:, -1]
         return found
@@ -225,12 +261,16 @@ def distance_from_model(model: Any, runner: Runner, vocabulary: int) -> float:
     tokens, others = rng.integers(0, vocabulary, (2, WINDOW + 16))
     others[WINDOW // 2 :] = tokens[WINDOW // 2 :]
     expected, elsewhere = (
-        model(input_ids=torch.from_numpy(text)[None].to(runner.device), use_cache=False).logits[0, -1].float()
+        model(input_ids=torch.from_numpy(text)[None].to(runner.device), use_cache=False)
+        .logits[0, -1]
+        .float()
         for text in (tokens, others)
     )
     last = len(tokens) - 1
     runner.prefill([0], [0], [tokens[:last]])
-    logits = runner.decode([0] * runner.rows, [last] * runner.rows, [int(tokens[last])] * runner.rows)[0]
+    logits = runner.decode(
+        [0] * runner.rows, [last] * runner.rows, [int(tokens[last])] * runner.rows
+    )[0]
     return float((logits - expected).abs().max() / (elsewhere - expected).abs().max())
 
 
@@ -241,18 +281,28 @@ def batch_dependence(make: Callable[[], Runner], vocabulary: int, rows: int) -> 
     """
     alone, crowd = make(), make()
     length, fed = WINDOW - 2, min(rows, 8)  # decoding crosses into the next window
-    tokens = np.random.Generator(np.random.Philox(key=0)).integers(0, vocabulary, size=(rows, length + 4))
+    tokens = np.random.Generator(np.random.Philox(key=0)).integers(
+        0, vocabulary, size=(rows, length + 4)
+    )
     tokens[-1] = tokens[0]
     alone.prefill([0], [0], [tokens[0, :length]])
-    crowd.prefill([*range(rows - fed, rows)], [0] * fed, [*tokens[-fed:, :length]])  # what others hold plays no part
+    crowd.prefill(
+        [*range(rows - fed, rows)], [0] * fed, [*tokens[-fed:, :length]]
+    )  # what others hold plays no part
     others = WINDOW + np.arange(rows) * 2 * WINDOW // rows
     differ = 0.0
     for at in range(length, length + 4):
         lengths = np.where(np.arange(rows) == rows - 1, at, others).tolist()
         many = crowd.decode(range(rows), lengths, tokens[:, at].tolist())[-1]
-        few = alone.decode([0] * alone.rows, [at] * alone.rows, [int(tokens[0, at])] * alone.rows)[0]
+        few = alone.decode([0] * alone.rows, [at] * alone.rows, [int(tokens[0, at])] * alone.rows)[
+            0
+        ]
         differ = max(differ, float((many - few).abs().max()))
-    return f"logits of one row differ by up to {differ:.1e} between 1 and {rows} rows in flight" if differ else ""
+    return (
+        f"logits of one row differ by up to {differ:.1e} between 1 and {rows} rows in flight"
+        if differ
+        else ""
+    )
 
 
 def paying_threads(make: Callable[[], Runner], vocabulary: int, rows: int, most: int) -> int:
@@ -285,7 +335,9 @@ def paying_threads(make: Callable[[], Runner], vocabulary: int, rows: int, most:
 def set_threads(worker: ThreadPoolExecutor, choose: Callable[..., T], *given: Any) -> T:
     """Let a thread choose its own count: torch keeps one per thread, and the last one set for threads yet to start."""
     others = torch.get_num_threads()
-    worker.submit(torch.get_num_threads).result()  # a thread's first use would overwrite what was set before it
+    worker.submit(
+        torch.get_num_threads
+    ).result()  # a thread's first use would overwrite what was set before it
     chosen = worker.submit(choose, *given).result()
     torch.set_num_threads(others)
     return chosen
@@ -294,6 +346,9 @@ def set_threads(worker: ThreadPoolExecutor, choose: Callable[..., T], *given: An
 def keep_memory() -> None:
     """Let glibc keep what is freed (up to 256 MiB), as the tensors of every step would fault their pages in again."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    for parameter, most in ((-3, 32 << 20), (-1, 256 << 20)):  # M_MMAP_THRESHOLD at its limit, M_TRIM_THRESHOLD
+    for parameter, most in (
+        (-3, 32 << 20),
+        (-1, 256 << 20),
+    ):  # M_MMAP_THRESHOLD at its limit, M_TRIM_THRESHOLD
         if mallopt is not None:
             mallopt(parameter, most)

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from ...engine import Completion, Generation
 from .runner import chunk_shape
 
-LONGEST_CHUNK = 512  # longer chunks are fed in pieces of this many tokens, which bounds the attention matrix
+LONGEST_CHUNK = (
+    512  # longer chunks are fed in pieces of this many tokens, which bounds the attention matrix
+)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -146,7 +148,10 @@ class Scheduler:
         waiting = [request.sequence for request in self._requests if request.sequence.slot is None]
         if len(waiting) == len(self._requests) and None not in self.slots:
             # Every slot is idle, perhaps for a tool, perhaps for a sequence that waits here: only this surely goes on.
-            idle = sorted((sequence for sequence in self.slots if sequence), key=lambda sequence: sequence.used)
+            idle = sorted(
+                (sequence for sequence in self.slots if sequence),
+                key=lambda sequence: sequence.used,
+            )
             for sequence in idle[: len(waiting)]:
                 self.release(sequence)
         for sequence in waiting:
@@ -166,12 +171,18 @@ class Scheduler:
                 continue
             start, stop = sequence.chunk
             mark = sequence.marks[stop]
-            seated = (other for other in self.slots if other and other.cached >= stop and other.marks.get(stop) == mark)
+            seated = (
+                other
+                for other in self.slots
+                if other and other.cached >= stop and other.marks.get(stop) == mark
+            )
             donor = next(seated, None)
             if donor is not None and donor.slot is not None:
                 sequence.cached = stop
                 self._copy(donor.slot, sequence.slot, stop)
-            elif mark not in fresh and (room >= (queries := chunk_shape(start, stop)[0]) or not fresh):
+            elif mark not in fresh and (
+                room >= (queries := chunk_shape(start, stop)[0]) or not fresh
+            ):
                 room -= queries
                 fresh[mark] = sequence
         return list(fresh.values())
@@ -179,7 +190,9 @@ class Scheduler:
     def share(self, source: Sequence, twin: Sequence) -> None:
         """Copy what `source` has cached for its `twin`, if a slot is free."""
         if source.slot is not None and None in self.slots:
-            twin.cached = min(source.cached, len(twin.tokens) - 1)  # the last token is fed with what comes behind it
+            twin.cached = min(
+                source.cached, len(twin.tokens) - 1
+            )  # the last token is fed with what comes behind it
             self._copy(source.slot, self._seat(twin), twin.cached)
 
     def finish(self, sequence: Sequence) -> None:

@@ -26,11 +26,21 @@ TOP = 20  # log-probabilities of the likeliest tokens asked for: any server give
 MAX_BYTES = 16 * 2**20  # of an answer that is no turn
 UNLIMITED = 2**31
 FULL = (429, 503)
-FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
+FAULTS = {
+    Fault.CONNECT: EngineFault.CONNECT,
+    Fault.TIMEOUT: EngineFault.TIMEOUT,
+    Fault.STATUS: EngineFault.STATUS,
+}
 FILTERED = -9999.0  # how a server writes the log-probability of a token that truncation removed
 SLACK = 1e-3  # nats by which float32 may miss a bound
 # The model's own end tokens are ignored: those that count are in stop_token_ids.
-FIXED = {"min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "ignore_eos": True}
+FIXED = {
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "ignore_eos": True,
+}
 FIXED |= {"include_stop_str_in_output": True, "skip_special_tokens": False}
 FIXED |= {"return_token_ids": True, "return_tokens_as_token_ids": True}
 
@@ -58,10 +68,26 @@ class CompletionRequest:
 
     def body(self, model: str, name: str) -> bytes:
         """Return the request under a name; it sets whatever a server has defaults for."""
-        sampling = self.sampling if self.sampling.temperature else Sampling(0.0)  # greedy turns are not truncated
-        asked = {"model": model, "prompt": self.prompt, "request_id": name, "max_tokens": self.most, "seed": self.seed}
-        asked |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
-        asked |= {"logprobs": self.top, "stop": list(self.stops), "stop_token_ids": sorted(self.ends)}
+        sampling = (
+            self.sampling if self.sampling.temperature else Sampling(0.0)
+        )  # greedy turns are not truncated
+        asked = {
+            "model": model,
+            "prompt": self.prompt,
+            "request_id": name,
+            "max_tokens": self.most,
+            "seed": self.seed,
+        }
+        asked |= {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+        }
+        asked |= {
+            "logprobs": self.top,
+            "stop": list(self.stops),
+            "stop_token_ids": sorted(self.ends),
+        }
         return serialize(asked | FIXED)
 
 
@@ -94,7 +120,9 @@ class Replica:
         self._tries = itertools.count()
         self._loop: asyncio.AbstractEventLoop | None = None  # that of `_connections`
 
-    async def send(self, method: str, path: str, content: bytes = b"", max_bytes: int = MAX_BYTES) -> bytes:
+    async def send(
+        self, method: str, path: str, content: bytes = b"", max_bytes: int = MAX_BYTES
+    ) -> bytes:
         """Send a request once and return the body of a good answer; raises `HttpFailure`."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -106,7 +134,9 @@ class Replica:
         finally:
             self.flying -= 1
 
-    async def ask(self, method: str, path: str, content: bytes = b"", max_bytes: int = MAX_BYTES) -> bytes:
+    async def ask(
+        self, method: str, path: str, content: bytes = b"", max_bytes: int = MAX_BYTES
+    ) -> bytes:
         """Return the body of a good answer within `deadline` seconds, else raise `EngineFailure`.
 
         A server that breaks the connection, or does not know the weights of a turn (404), is down from then on.
@@ -115,7 +145,9 @@ class Replica:
             async with asyncio.timeout(self.deadline):
                 return await self.send(method, path, content, max_bytes)
         except TimeoutError:
-            raise self.failure(EngineFault.TIMEOUT, f"no answer to {path} in {self.deadline:g} s") from None
+            raise self.failure(
+                EngineFault.TIMEOUT, f"no answer to {path} in {self.deadline:g} s"
+            ) from None
         except HttpFailure as failure:
             if lost := failure.fault is Fault.CONNECT or (failure.status == 404 and path == TURNS):
                 self.set_down(failure.what)
@@ -128,7 +160,9 @@ class Replica:
         """Draw a turn with the policy's weights, or those of the name `model`; else raise `EngineFailure`."""
         model, name = model or self.model, f"turngym-{request.seed:016x}-{next(self._tries)}"
         # A generous bound: texts, ids and numbers of each token in full.
-        max_bytes = 2**16 + 16 * len(request.prompt) + request.most * (1024 + 96 * (request.top + 2))
+        max_bytes = (
+            2**16 + 16 * len(request.prompt) + request.most * (1024 + 96 * (request.top + 2))
+        )
         answer = await self.ask("POST", TURNS, request.body(model, name), max_bytes)
         try:
             return read_completion(answer, request, model, name)
@@ -142,7 +176,9 @@ class Replica:
             for card in Node(parse(answer))["data"].array():
                 if card.object().get("parent") is None:
                     limited = card.value.get("max_model_len") is not None
-                    return card["id"].string(), card["max_model_len"].integer(1, UNLIMITED) if limited else UNLIMITED
+                    return card["id"].string(), card["max_model_len"].integer(
+                        1, UNLIMITED
+                    ) if limited else UNLIMITED
             raise ShapeError("it names no model")
         except ShapeError as error:
             raise self.failure(EngineFault.MALFORMED, f"/v1/models: {error}") from None
@@ -182,9 +218,13 @@ class Replica:
 def read_completion(answer: bytes, request: CompletionRequest, model: str, sent: str) -> Drawn:
     """Check an answer; raises EngineFailure: what was not asked for, or STATUS where the server aborted it."""
     try:
-        root = Node(json.loads(answer.decode()))  # NaN and infinity are let through, to be named as what they are
+        root = Node(
+            json.loads(answer.decode())
+        )  # NaN and infinity are let through, to be named as what they are
         if (named := root["model"].string()) != model:
-            raise EngineFailure(EngineFault.VERSION, f"model {named[:80]!r} answered, and {model!r} was asked")
+            raise EngineFailure(
+                EngineFault.VERSION, f"model {named[:80]!r} answered, and {model!r} was asked"
+            )
         choices, name = root["choices"].array(), root["id"].string()
         _match(len(choices) == 1, f"it holds {len(choices)} choices, and 1 was asked for")
         _match(name == f"cmpl-{sent}", f"it is the answer to {name[:80]!r}, and {sent!r} was sent")
@@ -198,11 +238,16 @@ def read_completion(answer: bytes, request: CompletionRequest, model: str, sent:
         n, most = len(tokens), request.most
         _match(0 < n <= most, f"it holds {n} tokens, and 1 to {most} were asked for")
         outside = [token for token in tokens if not 0 <= token < vocabulary]
-        _match(not outside, f"token {outside[:1]} lies outside the policy's vocabulary, 0..{vocabulary - 1}")
+        _match(
+            not outside,
+            f"token {outside[:1]} lies outside the policy's vocabulary, 0..{vocabulary - 1}",
+        )
         stopped = _end(choice, tokens, request)
         logp, top = _numbers(choice["logprobs"], tokens, min(request.top, vocabulary))
         shown = choice["logprobs"]["top_logprobs"].value[-1]
-        likeliest = {int(token.removeprefix("token_id:")): number for token, number in shown.items()}
+        likeliest = {
+            int(token.removeprefix("token_id:")): number for token, number in shown.items()
+        }
         _match(min(likeliest) >= 0, "it shows the log-probability of a token below 0")
         return Drawn(tokens, logp, top, stopped, likeliest)
     except ShapeError as error:
@@ -220,30 +265,60 @@ def _end(choice: Node, tokens: list[int], request: CompletionRequest) -> str | N
         raise choice["finish_reason"].error("'stop' or 'length'")
     if reason == "length":
         full = len(tokens) == request.most and tokens[-1] not in request.ends
-        _match(full, f"it ends for length with {len(tokens)} of {request.most} tokens, the last {tokens[-1]}")
+        _match(
+            full,
+            f"it ends for length with {len(tokens)} of {request.most} tokens, the last {tokens[-1]}",
+        )
     elif why not in request.stops:
-        _match(type(why) is int and why == tokens[-1] and why in request.ends, f"its stop_reason is {str(why)[:80]!r}")
+        _match(
+            type(why) is int and why == tokens[-1] and why in request.ends,
+            f"its stop_reason is {str(why)[:80]!r}",
+        )
     return str(why) if reason == "stop" and why in request.stops else None
 
 
-def _numbers(node: Node, tokens: list[int], least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    names, logps, tops = node["tokens"].array(), node["token_logprobs"].array(), node["top_logprobs"].array()
+def _numbers(
+    node: Node, tokens: list[int], least: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    names, logps, tops = (
+        node["tokens"].array(),
+        node["token_logprobs"].array(),
+        node["top_logprobs"].array(),
+    )
     lengths = (len(names), len(logps), len(tops))
-    _match(set(lengths) == {len(tokens)}, f"it holds {len(tokens)} tokens with {lengths} names, log-probs, likeliest")
+    _match(
+        set(lengths) == {len(tokens)},
+        f"it holds {len(tokens)} tokens with {lengths} names, log-probs, likeliest",
+    )
     rows = []
     for token, name, logp, top in zip(tokens, names, logps, tops):
-        _match(name.value == f"token_id:{token}", f"the log-prob of {str(name.value)[:60]!r} is that of token {token}")
+        _match(
+            name.value == f"token_id:{token}",
+            f"the log-prob of {str(name.value)[:60]!r} is that of token {token}",
+        )
         likely = top.object()
         _match(name.value in likely, f"{top.path} lacks the token itself, {token}")
-        _match(least <= len(likely) <= least + 1, f"{top.path} holds {len(likely)} tokens, and {least} were asked for")
-        rows.append([logp.value, likely[name.value], *likely.values()] + [-math.inf] * (least + 1 - len(likely)))
+        _match(
+            least <= len(likely) <= least + 1,
+            f"{top.path} holds {len(likely)} tokens, and {least} were asked for",
+        )
+        rows.append(
+            [logp.value, likely[name.value], *likely.values()]
+            + [-math.inf] * (least + 1 - len(likely))
+        )
     try:
         if not {float, int}.issuperset(kind for row in rows for kind in map(type, row)):
             raise OverflowError
         numbers = np.array(rows, np.float64)
     except OverflowError:
-        raise EngineFailure(EngineFault.NUMBERS, "it holds a log-probability that is no number") from None
-    drawn, twin, shown = numbers[:, 0], numbers[:, 1], np.where(numbers[:, 2:] <= FILTERED, -np.inf, numbers[:, 2:])
+        raise EngineFailure(
+            EngineFault.NUMBERS, "it holds a log-probability that is no number"
+        ) from None
+    drawn, twin, shown = (
+        numbers[:, 0],
+        numbers[:, 1],
+        np.where(numbers[:, 2:] <= FILTERED, -np.inf, numbers[:, 2:]),
+    )
     with np.errstate(over="ignore"):
         mass = np.exp(shown).sum(1)  # NaN or infinite where a number is
     good = np.isfinite(drawn) & (drawn > FILTERED) & (drawn <= SLACK) & (mass <= 1 + SLACK)
@@ -251,7 +326,9 @@ def _numbers(node: Node, tokens: list[int], least: int) -> tuple[NDArray[np.floa
         at = int(np.argmin(good))
         what = f"log-prob {at} is {drawn[at]}, and the likeliest have the mass {mass[at]:.6g}"
         raise EngineFailure(EngineFault.NUMBERS, f"{what}; these are no log-probabilities")
-    _match(bool((drawn == twin).all()), "the log-prob of a token differs from that among the likeliest")
+    _match(
+        bool((drawn == twin).all()), "the log-prob of a token differs from that among the likeliest"
+    )
     return np.minimum(drawn, 0.0), shown
 
 

@@ -18,7 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....tools.http import HttpFailure
-from ...engine import Completion, Cut, EngineFailure, EngineFault, Generation, OpenSession, Sampling, Stop, StopRule
+from ...engine import (
+    Completion,
+    Cut,
+    EngineFailure,
+    EngineFault,
+    Generation,
+    OpenSession,
+    Sampling,
+    Stop,
+    StopRule,
+)
 from ...policy import Policy
 from .client import TOP, CompletionRequest, Drawn, Replica
 from .publish import Publisher
@@ -44,7 +54,9 @@ class VllmEngine:
     forward, threads = "vllm", 0
     mode_reason = "a server's numbers depend on what else is in its batch"
 
-    def __init__(self, policy: Policy, fleet: "Fleet", publisher: Publisher, *, top: int = TOP) -> None:
+    def __init__(
+        self, policy: Policy, fleet: "Fleet", publisher: Publisher, *, top: int = TOP
+    ) -> None:
         self.policy, self.fleet, self.publisher, self.top = policy, fleet, publisher, top
         self.max_context = policy.max_context
         self.version: int | None = None  # of the weights that the servers have
@@ -68,7 +80,9 @@ class VllmEngine:
         for server in self.fleet.servers:
             try:
                 if not server.model:
-                    raise EngineFailure(EngineFault.CONNECT, "it was away when weights were published")
+                    raise EngineFailure(
+                        EngineFault.CONNECT, "it was away when weights were published"
+                    )
                 await self._inspect(server)
                 server.up = True
             except EngineFailure as failure:
@@ -87,15 +101,24 @@ class VllmEngine:
         if not self._open:
             raise RuntimeError("the engine is closed; open another")
         if self.version != self.policy.version:
-            versions = f"the policy is at version {self.policy.version} and the servers at {self.version}"
+            versions = (
+                f"the policy is at version {self.policy.version} and the servers at {self.version}"
+            )
             raise RuntimeError(f"{versions}; await the engine's sync() behind an update")
         return self.version
 
     def request(
-        self, prompt: list[int], most: int, sampling: Sampling, key: tuple[int, ...], stops: tuple[str, ...] = ()
+        self,
+        prompt: list[int],
+        most: int,
+        sampling: Sampling,
+        key: tuple[int, ...],
+        stops: tuple[str, ...] = (),
     ) -> CompletionRequest:
         policy = self.policy
-        return CompletionRequest(prompt, most, key, sampling, policy.end_ids, policy.vocabulary, stops, self.top)
+        return CompletionRequest(
+            prompt, most, key, sampling, policy.end_ids, policy.vocabulary, stops, self.top
+        )
 
     async def _admit(self, server: Replica) -> None:
         await self.publisher.restore(server)
@@ -106,16 +129,22 @@ class VllmEngine:
             return
         _, limit = await server.base_model()
         self.max_context = min(self.max_context, limit)
-        prompt = self.policy.tokenizer.encode("1 + 1 =", add_special_tokens=False).ids[: self.max_context - 1]
+        prompt = self.policy.tokenizer.encode("1 + 1 =", add_special_tokens=False).ids[
+            : self.max_context - 1
+        ]
         spread = []
         for temperature in (1.0, 2.0):
             drawn = await server.draw(self.request(prompt, 1, Sampling(temperature), (0,)))
             top = np.sort(drawn.top[0][np.isfinite(drawn.top[0])])[-self.top :]
             spread.append(float(top[-1] - top[0]))
-        if spread[1] > 0.75 * spread[0]:  # where they are those of the sampler they lie half as far apart
+        if (
+            spread[1] > 0.75 * spread[0]
+        ):  # where they are those of the sampler they lie half as far apart
             apart = f"{spread[0]:.4f} nats apart at temperature 1 and {spread[1]:.4f} at 2"
             fix = "start it with --logprobs-mode processed_logprobs"
-            raise ValueError(f"{server.url}: its log-probabilities are not those it samples by: {apart}; {fix}")
+            raise ValueError(
+                f"{server.url}: its log-probabilities are not those it samples by: {apart}; {fix}"
+            )
         server.inspected = True
 
 
@@ -132,12 +161,18 @@ class VllmSession(OpenSession):
         return self._task is not None
 
     async def sample(
-        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
+        self,
+        tokens: NDArray[np.int32],
+        sampling: Sampling,
+        key: tuple[int, ...],
+        cut: Cut | None = None,
     ) -> Completion:
         """Append `tokens` int32 [q], then draw one turn; raises what `turn` does (see `engine.Session`)."""
         turn = self.turn(tokens, sampling, cut)
         if 0 < (given := sampling.temperature) < LEAST_TEMPERATURE:
-            raise ValueError(f"temperature is {given}; vLLM raises it to {LEAST_TEMPERATURE}: use that, or 0")
+            raise ValueError(
+                f"temperature is {given}; vLLM raises it to {LEAST_TEMPERATURE}: use that, or 0"
+            )
         version = self.engine.check()
         if not turn.most:
             return turn.completion("context", version, estimate=True)
@@ -182,8 +217,12 @@ class VllmSession(OpenSession):
                 most = turn.most - n
                 if turn.cut and (missing := engine.ends.unfinished(turn.tokens, turn.cut)):
                     most = min(most, missing)
-                request = engine.request(self.tokens + turn.tokens, most, turn.sampling, (*key, n), closers)
-                drawn = await engine.fleet.run(self.home, partial(Replica.draw, request=request), ends)
+                request = engine.request(
+                    self.tokens + turn.tokens, most, turn.sampling, (*key, n), closers
+                )
+                drawn = await engine.fleet.run(
+                    self.home, partial(Replica.draw, request=request), ends
+                )
                 stop = self._accept(turn, drawn)
         self.tokens.extend(turn.tokens)
         if turn.sampling.temperature == 0:
@@ -198,18 +237,24 @@ class VllmSession(OpenSession):
             n += 1
             stop = self.engine.ends.reason(turn, policy.end_ids)
         if stop is None and drawn.stopped is not None:
-            text = policy.tokenizer.decode(turn.tokens[-len(drawn.stopped.encode()) - 1 :], skip_special_tokens=False)
+            text = policy.tokenizer.decode(
+                turn.tokens[-len(drawn.stopped.encode()) - 1 :], skip_special_tokens=False
+            )
             if drawn.stopped not in text:
                 message = f"it stopped at {drawn.stopped!r}, and its tokens are {text[-60:]!r}"
                 raise EngineFailure(EngineFault.MISMATCH, message)
         # A truncated distribution has no more tokens than top_k; of top_p that number is not known.
         top_k = 0 if turn.sampling.temperature == 0 else turn.sampling.top_k
         turn.logp += drawn.logp[:n].tolist()
-        turn.entropy += entropies(drawn.top[:n], turn.sampling.temperature, policy.vocabulary, top_k).tolist()
+        turn.entropy += entropies(
+            drawn.top[:n], turn.sampling.temperature, policy.vocabulary, top_k
+        ).tolist()
         return stop
 
 
-def entropies(top: NDArray[np.float64], temperature: float, vocabulary: int, top_k: int = 0) -> NDArray[np.float64]:
+def entropies(
+    top: NDArray[np.float64], temperature: float, vocabulary: int, top_k: int = 0
+) -> NDArray[np.float64]:
     """Estimate entropies [n], nats, at temperature 1 from log-probabilities `top` [n, k] at `temperature`.
 
     The mass that `top` lacks lies on tokens not shown. On as few as can hold it, each as likely as the least shown, it
@@ -222,11 +267,17 @@ def entropies(top: NDArray[np.float64], temperature: float, vocabulary: int, top
         mass = np.log(np.where(missing < NOISE, 0.0, missing))
     most = np.log(np.maximum((top_k or vocabulary) - shown.sum(1), 1))
     few = np.clip(mass - np.where(shown, top, np.inf).min(1), 0.0, most)
-    count = np.zeros((len(top), top.shape[1] + 1))  # log of the number of tokens in each column; the last is hidden
+    count = np.zeros(
+        (len(top), top.shape[1] + 1)
+    )  # log of the number of tokens in each column; the last is hidden
     count[:, -1] = (few + most) / 2
-    weight = (temperature or 1.0) * np.column_stack([top, mass - count[:, -1]])  # log, at temperature 1
+    weight = (temperature or 1.0) * np.column_stack(
+        [top, mass - count[:, -1]]
+    )  # log, at temperature 1
     logp = weight - np.logaddexp.reduce(weight + count, 1)[:, None]
-    entropy: NDArray[np.float64] = -(np.exp(logp + count) * np.where(np.isfinite(logp), logp, 0.0)).sum(1)
+    entropy: NDArray[np.float64] = -(
+        np.exp(logp + count) * np.where(np.isfinite(logp), logp, 0.0)
+    ).sum(1)
     return entropy
 
 
@@ -242,13 +293,18 @@ class Fleet:
     tries = 12  # of a request, whatever comes between
 
     def __init__(
-        self, urls: Sequence[str], deadline: float = 600.0, ended: Callable[[], EngineFailure | None] = lambda: None
+        self,
+        urls: Sequence[str],
+        deadline: float = 600.0,
+        ended: Callable[[], EngineFailure | None] = lambda: None,
     ) -> None:
         if not urls or len(set(urls)) < len(urls):
             raise ValueError(f"urls is {list(urls)}; name at least 1 server, and each once")
         self.servers = [Replica(url, deadline) for url in urls]
         self.deadline, self.ended = deadline, ended
-        self.admit: Callable[[Replica], Awaitable[None]] | None = None  # for a server that was down; may raise
+        self.admit: Callable[[Replica], Awaitable[None]] | None = (
+            None  # for a server that was down; may raise
+        )
         self._waking: dict[Replica, asyncio.Task[None]] = {}
         self._places = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
@@ -277,8 +333,12 @@ class Fleet:
                         pause = max(min(PAUSE * 2 ** (tried - 1), LONGEST), failure.wait)
                     await asyncio.sleep(pause)
         except TimeoutError:
-            why = last or next((f" ({each.url} is down: {each.why})" for each in self.servers if not each.up), "")
-            raise EngineFailure(EngineFault.TIMEOUT, f"no answer before the turn's deadline{why}") from None
+            why = last or next(
+                (f" ({each.url} is down: {each.why})" for each in self.servers if not each.up), ""
+            )
+            raise EngineFailure(
+                EngineFault.TIMEOUT, f"no answer before the turn's deadline{why}"
+            ) from None
 
     async def _server(self, home: bytes) -> Replica:
         while waking := self._watch():
@@ -315,6 +375,8 @@ def choose(servers: Sequence[Replica], home: bytes) -> Replica:
 
     When a server goes or comes, only what was or will be at home there moves.
     """
-    mine = max(servers, key=lambda server: blake2b(home + server.url.encode(), digest_size=8).digest())
+    mine = max(
+        servers, key=lambda server: blake2b(home + server.url.encode(), digest_size=8).digest()
+    )
     idlest = min(servers, key=lambda server: server.flying)
     return idlest if mine.flying > 2 * idlest.flying + SPILL else mine

@@ -24,7 +24,9 @@ from ...policy import Policy
 from .client import CompletionRequest, Replica
 
 log = logging.getLogger(__name__)
-Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
+Answer = Sequence[
+    Mapping[int, float]
+]  # log-probabilities of the likeliest tokens behind each prompt, by id
 PAUSE = 0.5  # seconds between two attempts at a server that is not there
 AWAY = frozenset({EngineFault.CONNECT, EngineFault.TIMEOUT, EngineFault.FULL})
 # Longer than two blocks of a server's prefix cache, so that what it has kept there shows.
@@ -67,10 +69,15 @@ class Publisher:
         self.present: Published | None = None
         self._before: Published | None = None
         self._policy, self.servers, self._adapters = policy, tuple(servers), adapters
-        self._run, self._count = uuid4().hex[:8], 0  # no name is used twice: servers keep what they computed under it
+        self._run, self._count = (
+            uuid4().hex[:8],
+            0,
+        )  # no name is used twice: servers keep what they computed under it
         self._prompts, vocabulary = (asked := prompts(policy)), policy.vocabulary
         # The prompts' own tokens are not asked for: with an adapted head vLLM fails on them unless alone in a batch.
-        self._questions = [CompletionRequest(p.tolist(), 1, (), Sampling(), frozenset(), vocabulary) for p in asked]
+        self._questions = [
+            CompletionRequest(p.tolist(), 1, (), Sampling(), frozenset(), vocabulary) for p in asked
+        ]
         self._noise: dict[Replica, NDArray[np.float64]] = {}
         shutil.rmtree(adapters, ignore_errors=True)
         adapters.mkdir(parents=True)
@@ -109,7 +116,11 @@ class Publisher:
             bringing = (self._bring(server, present) for server in self.servers)
             names = await asyncio.gather(*bringing, return_exceptions=True)
             failures = [each for each in names if isinstance(each, BaseException)]
-            if wrong := [each for each in failures if not (isinstance(each, EngineFailure) and each.fault in AWAY)]:
+            if wrong := [
+                each
+                for each in failures
+                if not (isinstance(each, EngineFailure) and each.fault in AWAY)
+            ]:
                 await self._drop(present)
                 raise wrong[0]
             if len(failures) < len(names):
@@ -152,7 +163,9 @@ class Publisher:
             name, answer = await self._ask(server, present)
         except EngineFailure as failure:
             if failure.fault is EngineFault.STATUS:
-                await server.ask("GET", "/health")  # one that is ending refuses everything, and is away
+                await server.ask(
+                    "GET", "/health"
+                )  # one that is ending refuses everything, and is away
             raise
         others = {}  # what a failed update would leave
         if present.folder is not None:
@@ -161,7 +174,9 @@ class Publisher:
                 others[f"adapter {before.name}"] = before.expected
         wrong, near = compare(answer, present.expected, others, accepted)
         if wrong:
-            message = f"it does not answer with the weights of {name}: {wrong}. Look at what it loaded"
+            message = (
+                f"it does not answer with the weights of {name}: {wrong}. Look at what it loaded"
+            )
             raise server.failure(EngineFault.VERSION, f"{message}, or start it again")
         if near:
             what = f"{name} is right, but the probe cannot tell it from {' and '.join(near)}"
@@ -183,7 +198,9 @@ class Publisher:
                 if last or failure.fault is not EngineFault.STATUS:
                     raise  # else it may have lost the adapter by starting again in between
         if (most := max(max(each.likeliest) for each in drawn)) >= policy.vocabulary:
-            message = f"its model knows token id {most}, and {policy.folder} has {policy.vocabulary} ids"
+            message = (
+                f"its model knows token id {most}, and {policy.folder} has {policy.vocabulary} ids"
+            )
             raise server.failure(EngineFault.MISMATCH, message)
         return name, [each.likeliest for each in drawn]
 
@@ -202,7 +219,9 @@ class Publisher:
             if not (found <= most).all():
                 differ = f"log-probabilities of the same tokens differ by up to {found[0]:.2e} nats"
                 limit = f"{most[0]:g} are allowed in {dtype}, root mean square {found[1]:.2e}"
-                raise server.failure(EngineFault.MISMATCH, f"its model is not {policy.folder}: {differ} ({limit})")
+                raise server.failure(
+                    EngineFault.MISMATCH, f"its model is not {policy.folder}: {differ} ({limit})"
+                )
             self._noise[server] = allowed(found, dtype)
         return self._noise[server]
 
@@ -214,7 +233,9 @@ def prompts(policy: Policy, length: int = LENGTH) -> tuple[NDArray[np.int32], ..
     known = min(policy.vocabulary, policy.tokenizer.get_vocab_size())
     spread = np.random.Generator(np.random.Philox(key=1)).integers(0, known, length)
     texts = np.resize(np.array(chat, np.int32), length), spread.astype(np.int32)
-    return tuple(text[: length * (point + 1) // POINTS] for text in texts for point in range(POINTS))
+    return tuple(
+        text[: length * (point + 1) // POINTS] for text in texts for point in range(POINTS)
+    )
 
 
 @torch.no_grad()
@@ -225,7 +246,9 @@ def expected(policy: Policy, asked: Sequence[NDArray[np.int32]]) -> NDArray[np.f
         for first in range(0, len(asked), POINTS):
             group = asked[first : first + POINTS]
             ids = torch.from_numpy(group[-1]).long().to(policy.device)
-            logits = policy.model(input_ids=ids[None], use_cache=False).logits[0, [len(each) - 1 for each in group]]
+            logits = policy.model(input_ids=ids[None], use_cache=False).logits[
+                0, [len(each) - 1 for each in group]
+            ]
             rows.append(logits.float().log_softmax(-1).cpu().numpy())
     return np.concatenate(rows)
 
@@ -247,7 +270,10 @@ def allowed(found: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
 
 
 def compare(
-    answer: Answer, new: NDArray[np.float32], others: Mapping[str, NDArray[np.float32]], accepted: NDArray[np.float64]
+    answer: Answer,
+    new: NDArray[np.float32],
+    others: Mapping[str, NDArray[np.float32]],
+    accepted: NDArray[np.float64],
 ) -> tuple[str, list[str]]:
     """Return what is wrong with an answer, "" where it is right, and which of `others` it cannot be told from.
 
@@ -257,7 +283,11 @@ def compare(
     """
     gap, far = gaps(answer, new), {name: gaps(answer, other) for name, other in others.items()}
     if (noise(gap) <= accepted).all():
-        return "", [name for name, other in far.items() if noise(gap - other)[1] <= (MARGIN + 1) * accepted[1]]
+        return "", [
+            name
+            for name, other in far.items()
+            if noise(gap - other)[1] <= (MARGIN + 1) * accepted[1]
+        ]
     distance = {name: noise(each)[1] for name, each in {"the new weights": gap, **far}.items()}
     wrong = f"its log-probabilities are off by up to {noise(gap)[0]:.2e} nats (allowed {accepted[0]:.2e}); root mean"
     apart = ", ".join(f"{far:.2e} from {name}" for name, far in distance.items())

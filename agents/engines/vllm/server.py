@@ -31,11 +31,24 @@ from ...policy import ADAPTER, Policy
 from .client import TOP
 
 # Adapters come while it runs, and its model is a folder.
-ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 BASE = "policy"  # the name under which the model without an adapter is served
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # --max-lora-rank takes these alone
 # Options that follow from the run's settings.
-OURS = {"model", "served-model-name", "host", "port", "dtype", "enable-lora", "max-lora-rank", "max-loras"}
+OURS = {
+    "model",
+    "served-model-name",
+    "host",
+    "port",
+    "dtype",
+    "enable-lora",
+    "max-lora-rank",
+    "max-loras",
+}
 OURS |= {"logprobs-mode", "max-logprobs", "max-model-len", "enable-prefix-caching"}
 # The CPU build (0.32) ends at a prompt in parts whose request has a seed ("CPU Generator does not use offset").
 ON_CPU = ("enable-chunked-prefill=false",)
@@ -53,7 +66,9 @@ _POLL = 0.5  # seconds between two looks at the server
 def served_rank(rank: int) -> int:
     """Return the smallest `--max-lora-rank` that carries adapters of this rank; ValueError where there is none."""
     if rank > RANKS[-1]:
-        raise ValueError(f"the adapter's rank is {rank}; vLLM serves ranks up to {RANKS[-1]}: lower the rank")
+        raise ValueError(
+            f"the adapter's rank is {rank}; vLLM serves ranks up to {RANKS[-1]}: lower the rank"
+        )
     return min(allowed for allowed in RANKS if rank <= allowed)
 
 
@@ -64,10 +79,16 @@ def flags(options: Sequence[str]) -> list[str]:
         name, equals, value = option.partition("=")
         name = name.strip().lstrip("-").replace("_", "-")
         if not equals or not name:
-            raise ValueError(f"server option {option!r}; write name=value, such as gpu-memory-utilization=0.5")
+            raise ValueError(
+                f"server option {option!r}; write name=value, such as gpu-memory-utilization=0.5"
+            )
         if name in OURS:
-            raise ValueError(f"server option {name!r} follows from the run's own settings; leave it out")
-        found += {"true": [f"--{name}"], "false": [f"--no-{name}"]}.get(value.lower(), [f"--{name}", value])
+            raise ValueError(
+                f"server option {name!r} follows from the run's own settings; leave it out"
+            )
+        found += {"true": [f"--{name}"], "false": [f"--no-{name}"]}.get(
+            value.lower(), [f"--{name}", value]
+        )
     return found
 
 
@@ -87,11 +108,20 @@ class VllmServer:
     """
 
     def __init__(
-        self, policy: Policy, log: Path, options: Sequence[str] = (), python: Path | None = None, start: float = 900.0
+        self,
+        policy: Policy,
+        log: Path,
+        options: Sequence[str] = (),
+        python: Path | None = None,
+        start: float = 900.0,
     ) -> None:
         dtype, context = str(policy.base.dtype).removeprefix("torch."), policy.max_context
         check_fits(policy.folder, dtype, str(policy.device), context=context)
-        options = (*head_options(policy), *(ON_CPU if policy.device.type == "cpu" else ()), *options)
+        options = (
+            *head_options(policy),
+            *(ON_CPU if policy.device.type == "cpu" else ()),
+            *options,
+        )
         self.log, self.starts, self.pid = log, 0, 0  # pid is also the number of the process group
         self.failure: EngineFailure | None = None
         with socket.socket() as sock:
@@ -99,11 +129,30 @@ class VllmServer:
             port = sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.command = [str(python or sys.executable), "-m", "vllm.entrypoints.openai.api_server"]
-        self.command += ["--model", str(policy.folder), "--served-model-name", BASE, "--host", "127.0.0.1"]
+        self.command += [
+            "--model",
+            str(policy.folder),
+            "--served-model-name",
+            BASE,
+            "--host",
+            "127.0.0.1",
+        ]
         self.command += ["--port", str(port), "--dtype", dtype, "--max-model-len", str(context)]
-        self.command += ["--enable-prefix-caching", "--logprobs-mode", "processed_logprobs", "--max-logprobs", str(TOP)]
+        self.command += [
+            "--enable-prefix-caching",
+            "--logprobs-mode",
+            "processed_logprobs",
+            "--max-logprobs",
+            str(TOP),
+        ]
         if policy.lora is not None:  # the new adapter and the one before it are there at once
-            self.command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", str(served_rank(policy.lora.rank))]
+            self.command += [
+                "--enable-lora",
+                "--max-loras",
+                "2",
+                "--max-lora-rank",
+                str(served_rank(policy.lora.rank)),
+            ]
         self.command += ["--disable-uvicorn-access-log", *flags(options)]
         self._seconds = start
         self._child: Child | None = None
@@ -139,7 +188,9 @@ class VllmServer:
         modules = "contextlib, os, signal, socket, subprocess, sys, threading"
         guard = f"import {modules}\n{inspect.getsource(_guard)}\n_guard(*sys.argv[1:])"
         command = [sys.executable, "-I", "-c", guard, str(self.log.resolve()), *self.command]
-        self._child = Child(command, env={**os.environ, **ENVIRONMENT, "TMPDIR": self._scratch.name})
+        self._child = Child(
+            command, env={**os.environ, **ENVIRONMENT, "TMPDIR": self._scratch.name}
+        )
         self.starts, self.pid = self.starts + 1, self._child.pid
 
     def _wait(self) -> None:
@@ -205,7 +256,9 @@ def _guard(log: str, *rest: str) -> None:
 def _unready(client: httpx.Client) -> str:
     """Return why the server cannot draw yet; "" when it drew a token."""
     try:
-        answer = client.post("/v1/completions", json={"model": BASE, "prompt": [0], "max_tokens": 1})
+        answer = client.post(
+            "/v1/completions", json={"model": BASE, "prompt": [0], "max_tokens": 1}
+        )
     except httpx.ConnectError:
         return "it loads the model"
     except httpx.HTTPError as error:
@@ -225,8 +278,14 @@ def head_options(policy: Policy) -> tuple[str, ...]:
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     if kind not in AS_LLAMA or window is not None:
         others = " ".join(sorted(targets - {HEAD})) or "q_proj v_proj"
-        why = f"its attention slides over {window} tokens" if kind in AS_LLAMA else f"its type is {kind!r}"
+        why = (
+            f"its attention slides over {window} tokens"
+            if kind in AS_LLAMA
+            else f"its type is {kind!r}"
+        )
         size = f"{policy.vocabulary} x {config['hidden_size']}, rank {policy.lora.rank}"
         what = f"vLLM cannot carry the adapter of the output head ({size}) of this model ({why})"
-        raise ValueError(f"{policy.folder}: {what}; name targets without the head: --targets {others}")
+        raise ValueError(
+            f"{policy.folder}: {what}; name targets without the head: --targets {others}"
+        )
     return (f"hf-overrides={json.dumps(LLAMA | AS_LLAMA[kind])}",)

@@ -14,8 +14,20 @@ from turngym.agents.chat.template import Template, TemplateError
 from turngym.agents.source import TINY
 from turngym.envs.registry import make
 
-TEMPLATES = ["qwen2_5.jinja", "qwen3_training.jinja", "qwen3_instruct_2507.jinja", "hermes chatml.j2", "llama3_1.jinja"]
-LLAMA = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>"]
+TEMPLATES = [
+    "qwen2_5.jinja",
+    "qwen3_training.jinja",
+    "qwen3_instruct_2507.jinja",
+    "hermes chatml.j2",
+    "llama3_1.jinja",
+]
+LLAMA = [
+    "<|begin_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<|python_tag|>",
+]
 PLAIN = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -33,8 +45,14 @@ def say(role, content):
 
 
 def tool_schema(description="Run it.", key="code"):
-    parameters = {"type": "object", "properties": {key: {"type": "string", "description": 'a <b> & "c"'}}}
-    return {"type": "function", "function": {"name": "python", "description": description, "parameters": parameters}}
+    parameters = {
+        "type": "object",
+        "properties": {key: {"type": "string", "description": 'a <b> & "c"'}},
+    }
+    return {
+        "type": "function",
+        "function": {"name": "python", "description": description, "parameters": parameters},
+    }
 
 
 def small(*tokens):
@@ -43,7 +61,9 @@ def small(*tokens):
     tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens([token if isinstance(token, AddedToken) else AddedToken(token) for token in tokens])
+    tokenizer.add_tokens(
+        [token if isinstance(token, AddedToken) else AddedToken(token) for token in tokens]
+    )
     return tokenizer
 
 
@@ -55,9 +75,12 @@ def qwen(qwen_folder):
 @pytest.fixture(scope="module")
 def chats(qwen, chat_templates):
     """A chat for each template of `TEMPLATES`."""
-    found = {name: (qwen, {}) for name in TEMPLATES} | {"llama3_1.jinja": (small(*LLAMA), {"bos_token": LLAMA[0]})}
+    found = {name: (qwen, {}) for name in TEMPLATES} | {
+        "llama3_1.jinja": (small(*LLAMA), {"bos_token": LLAMA[0]})
+    }
     return {
-        name: Chat(model, Template(chat_templates[name], special, name)) for name, (model, special) in found.items()
+        name: Chat(model, Template(chat_templates[name], special, name))
+        for name, (model, special) in found.items()
     }
 
 
@@ -66,8 +89,12 @@ def theirs(chats, qwen_folder):
     """For each template, the tokenizer as transformers has it."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    llama = PreTrainedTokenizerFast(tokenizer_object=chats["llama3_1.jinja"].tokenizer, bos_token=LLAMA[0])
-    return dict.fromkeys(TEMPLATES, AutoTokenizer.from_pretrained(qwen_folder)) | {"llama3_1.jinja": llama}
+    llama = PreTrainedTokenizerFast(
+        tokenizer_object=chats["llama3_1.jinja"].tokenizer, bos_token=LLAMA[0]
+    )
+    return dict.fromkeys(TEMPLATES, AutoTokenizer.from_pretrained(qwen_folder)) | {
+        "llama3_1.jinja": llama
+    }
 
 
 def controls(chat, tokens):
@@ -78,7 +105,9 @@ def controls(chat, tokens):
 
 def whole(chat, messages, tools=(), generate=True):
     """The encoding of a rendered conversation, as any tokenizer gives it."""
-    return chat.tokenizer.encode(chat.template.render(messages, tools, generate=generate), add_special_tokens=False).ids
+    return chat.tokenizer.encode(
+        chat.template.render(messages, tools, generate=generate), add_special_tokens=False
+    ).ids
 
 
 # --- the tokenizer of the fixture
@@ -94,7 +123,9 @@ def reference(ranks, text):
     for word in regex.findall(words, text):
         parts = [bytes([byte]) for byte in word.encode()]
         while len(parts) > 1:
-            rank, i = min((ranks.get(parts[i] + parts[i + 1], 1 << 30), i) for i in range(len(parts) - 1))
+            rank, i = min(
+                (ranks.get(parts[i] + parts[i + 1], 1 << 30), i) for i in range(len(parts) - 1)
+            )
             if rank == 1 << 30:
                 break
             parts[i : i + 2] = [parts[i] + parts[i + 1]]
@@ -121,7 +152,10 @@ def test_the_fixture_encodes_as_the_ranks_do(qwen, qwen_ranks, shared_data, chat
     for text in texts:
         assert qwen.encode(text, add_special_tokens=False).ids == reference(qwen_ranks, text)
         assert qwen.decode(reference(qwen_ranks, text)) == text
-    assert qwen.encode("Hello world", add_special_tokens=False).ids == [9707, 1879]  # as the released models have it
+    assert qwen.encode("Hello world", add_special_tokens=False).ids == [
+        9707,
+        1879,
+    ]  # as the released models have it
     assert qwen.get_vocab_size() == 151_669
 
 
@@ -130,10 +164,19 @@ def test_the_fixture_encodes_as_the_ranks_do(qwen, qwen_ranks, shared_data, chat
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_prompt_is_what_transformers_makes_of_it(chats, theirs, chat_templates, name):
-    options = {"chat_template": chat_templates[name], "add_generation_prompt": True, "return_dict": False}
+    options = {
+        "chat_template": chat_templates[name],
+        "add_generation_prompt": True,
+        "return_dict": False,
+    }
     for system in ([], [say("system", "Be brief.")]):
         for tools in ([], [tool_schema()], [tool_schema(), tool_schema("Other é")]):
-            talk = [*system, say("user", "What is 2 < 3?\n 两个"), say("assistant", "a"), say("user", "b")]
+            talk = [
+                *system,
+                say("user", "What is 2 < 3?\n 两个"),
+                say("assistant", "a"),
+                say("user", "b"),
+            ]
             expected = theirs[name].apply_chat_template(talk, tools=tools or None, **options)
             found = chats[name].prompt(talk, tools)
             assert (found.tolist(), found.dtype) == (expected, np.int32)
@@ -158,10 +201,17 @@ def test_a_path_laid_end_to_end_is_the_encoding_of_the_conversation(chats, name,
     """Turns may end in the end token, in a closer behind which nothing was drawn, or in the middle of a word."""
     chat = chats[name]
     (end,) = chat.end_ids
-    thought = THOUGHT if name == "qwen3_training.jinja" else ""  # it writes a thought in front of every answer
+    thought = (
+        THOUGHT if name == "qwen3_training.jinja" else ""
+    )  # it writes a thought in front of every answer
     talk = [say("system", "s"), say("user", "q")]
     path = chat.prompt(talk, tools).tolist()
-    for text, ended in [("Let me see.", [end]), (CALL, []), ("cut in the mid", []), ("done", [end])]:
+    for text, ended in [
+        ("Let me see.", [end]),
+        (CALL, []),
+        ("cut in the mid", []),
+        ("done", [end]),
+    ]:
         drawn = [*chat.tokenizer.encode(thought + text, add_special_tokens=False).ids, *ended]
         answer = [say(role, f"so {text[:3]}: 4\n")]
         path += drawn + chat.reply(answer, drawn[-1]).tolist()
@@ -194,7 +244,10 @@ def test_a_reply_is_the_callers_own_and_follows_its_messages(chats, monkeypatch)
 
 def test_a_reply_ends_the_turn_unless_the_policy_did(chats):
     chat = chats["qwen2_5.jinja"]
-    end, closer, stop = (chat.tokenizer.token_to_id(token) for token in ("<|im_end|>", "</tool_call>", "<|endoftext|>"))
+    end, closer, stop = (
+        chat.tokenizer.token_to_id(token)
+        for token in ("<|im_end|>", "</tool_call>", "<|endoftext|>")
+    )
     full = chat.reply([say("user", "b")], None).tolist()
     assert chat.tokenizer.decode(full, skip_special_tokens=False) == (
         "<|im_end|>\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n"
@@ -209,13 +262,26 @@ def test_a_template_that_ends_turns_in_plain_text_has_no_end_token():
     chat = Chat(small("<x>"), Template(PLAIN))
     assert chat.end_ids == frozenset()
     newline = chat.tokenizer.encode("\n").ids[0]
-    assert chat.tokenizer.decode(chat.reply([say("user", "b")], newline).tolist()) == "\nuser: b\nassistant: "
+    assert (
+        chat.tokenizer.decode(chat.reply([say("user", "b")], newline).tolist())
+        == "\nuser: b\nassistant: "
+    )
 
 
 def test_several_messages_may_answer_one_turn(chats):
     chat = chats["qwen2_5.jinja"]
-    talk = [say("user", "q"), say("assistant", "a"), say("tool", "1"), say("tool", "2"), say("user", "u")]
-    path = chat.prompt(talk[:1]).tolist() + chat.tokenizer.encode("a").ids + chat.reply(talk[2:], None).tolist()
+    talk = [
+        say("user", "q"),
+        say("assistant", "a"),
+        say("tool", "1"),
+        say("tool", "2"),
+        say("user", "u"),
+    ]
+    path = (
+        chat.prompt(talk[:1]).tolist()
+        + chat.tokenizer.encode("a").ids
+        + chat.reply(talk[2:], None).tolist()
+    )
     assert path == whole(chat, talk)
 
 
@@ -231,7 +297,11 @@ def test_what_was_drawn_is_never_encoded_again(chats, monkeypatch):
     """Also where the tokenizer would have spelled the same words with other tokens, or they are no text at all."""
     chat, seen = chats["qwen2_5.jinja"], []
     encode = chat.encoder.encode
-    monkeypatch.setattr(chat.encoder, "encode", lambda text, **rest: (seen.append(str(text)), encode(text, **rest))[1])
+    monkeypatch.setattr(
+        chat.encoder,
+        "encode",
+        lambda text, **rest: (seen.append(str(text)), encode(text, **rest))[1],
+    )
     (end,) = chat.end_ids
     letters = [chat.tokenizer.token_to_id(letter) for letter in "zebra"]
     half = chat.tokenizer.encode("🍎").ids[:-1]  # the first bytes of a character
@@ -239,21 +309,34 @@ def test_what_was_drawn_is_never_encoded_again(chats, monkeypatch):
     path, drawn = chat.prompt(talk).tolist(), []
     for ids in ([*letters, end], [*letters, *half], [*half, *letters, end, end]):
         drawn.append((len(path), ids))
-        path += ids + chat.reply([say("tool", f"r{len(drawn)}")], ids[-1]).tolist()  # each is rendered once
+        path += (
+            ids + chat.reply([say("tool", f"r{len(drawn)}")], ids[-1]).tolist()
+        )  # each is rendered once
     assert all(path[start : start + len(ids)] == ids for start, ids in drawn)
     assert len(seen) == 4 and not any("zebra" in text for text in seen)
     assert chat.tokenizer.encode("zebra").ids != letters
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_think_training.jinja", "qwen3_5_think.jinja", "nemotron_3_nano.jinja"])
-def test_a_thought_that_the_template_opens_is_the_policys_and_is_not_drawn_twice(qwen, chat_templates, name):
+@pytest.mark.parametrize(
+    "name", ["qwen3_5_think_training.jinja", "qwen3_5_think.jinja", "nemotron_3_nano.jinja"]
+)
+def test_a_thought_that_the_template_opens_is_the_policys_and_is_not_drawn_twice(
+    qwen, chat_templates, name
+):
     chat = Chat(qwen, Template(chat_templates[name], name=name))
     assert chat.opened == "<think>\n"
     (end,) = chat.end_ids
     drawn = [*chat.tokenizer.encode(THOUGHT.removeprefix(chat.opened) + CALL).ids, end]
-    prompt, reply = chat.prompt([say("user", "q")], [tool_schema()]), chat.reply([say("tool", "4")], end)
-    assert chat.tokenizer.decode(prompt.tolist(), skip_special_tokens=False).endswith("assistant\n<think>\n")
-    assert chat.tokenizer.decode(reply.tolist(), skip_special_tokens=False).endswith("assistant\n<think>\n")
+    prompt, reply = (
+        chat.prompt([say("user", "q")], [tool_schema()]),
+        chat.reply([say("tool", "4")], end),
+    )
+    assert chat.tokenizer.decode(prompt.tolist(), skip_special_tokens=False).endswith(
+        "assistant\n<think>\n"
+    )
+    assert chat.tokenizer.decode(reply.tolist(), skip_special_tokens=False).endswith(
+        "assistant\n<think>\n"
+    )
     assert chat.text(np.array(drawn, np.int32), chat.end_ids) == THOUGHT + CALL
     talk = [say("user", "q"), say("assistant", THOUGHT + CALL), say("tool", "4")]
     assert [*prompt, *drawn, *reply] == whole(chat, talk, [tool_schema()])
@@ -267,7 +350,11 @@ def assert_harmless(chat, text):
     for place in range(5):
         parts = [text if i == place else "x" for i in range(5)]
         calm, sharp = (
-            ([say("system", a), say("user", b)], [tool_schema(c, d)], [say("tool", e), say("user", e)])
+            (
+                [say("system", a), say("user", b)],
+                [tool_schema(c, d)],
+                [say("tool", e), say("user", e)],
+            )
             for a, b, c, d, e in ("xxxxx", parts)
         )
         prompt, reply = chat.prompt(sharp[0], sharp[1]), chat.reply(sharp[2], None)
@@ -276,7 +363,9 @@ def assert_harmless(chat, text):
         decode = chat.tokenizer.decode
         written = chat.template.render(sharp[0], sharp[1], generate=True)
         assert decode(prompt.tolist(), skip_special_tokens=False) == written
-        assert decode(reply.tolist(), skip_special_tokens=False) == chat.template.after_turn(sharp[2])
+        assert decode(reply.tolist(), skip_special_tokens=False) == chat.template.after_turn(
+            sharp[2]
+        )
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -336,7 +425,13 @@ def test_what_spells_control_tokens_has_the_ids_of_its_letters(chats, qwen_ranks
     chat = chats["qwen2_5.jinja"]
     start, end = (chat.tokenizer.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
     opened = [start, *reference(qwen_ranks, "assistant\n")]
-    said = [start, *reference(qwen_ranks, f"user\n{text}"), end, *reference(qwen_ranks, "\n"), *opened]
+    said = [
+        start,
+        *reference(qwen_ranks, f"user\n{text}"),
+        end,
+        *reference(qwen_ranks, "\n"),
+        *opened,
+    ]
     assert chat.reply([say("user", text)], end).tolist() == [*reference(qwen_ranks, "\n"), *said]
     system, question = [say("system", text)], [say("user", "q")]
     ids = [start, *reference(qwen_ranks, f"system\n{text}"), end, *reference(qwen_ranks, "\n")]
@@ -388,7 +483,8 @@ def test_a_tokenizer_that_truncates_or_pads_is_told_not_to():
 
 def test_a_template_that_rewrites_earlier_turns_makes_no_chat(qwen, chat_templates):
     with pytest.raises(
-        TemplateError, match=r"qwen3 has a chat template that is not prefix-preserving.*training variant"
+        TemplateError,
+        match=r"qwen3 has a chat template that is not prefix-preserving.*training variant",
     ):
         Chat(qwen, Template(chat_templates["qwen3.jinja"] + "{# another version #}", name="qwen3"))
 
@@ -396,7 +492,9 @@ def test_a_template_that_rewrites_earlier_turns_makes_no_chat(qwen, chat_templat
 def test_a_template_that_hides_its_control_tokens_makes_no_chat():
     """Its marks come out of an operation that does not tell what is the template's and what a message's."""
     source = ROLES.replace("<|end|>", "{{ '<|END|>' | lower }}")
-    with pytest.raises(TemplateError, match=r"T has a chat template that puts control tokens together from pieces"):
+    with pytest.raises(
+        TemplateError, match=r"T has a chat template that puts control tokens together from pieces"
+    ):
         Chat(small("<|user|>", "<|end|>"), Template(source, name="T"))
     Chat(small("<|user|>"), Template(source))  # here it is no token
     late = ROLES.replace("<|end|>", "{{ '<|END|>' | lower if m.role == 'tool' }}")

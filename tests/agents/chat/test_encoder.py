@@ -16,11 +16,16 @@ CALM = ["x user", " be x\n 1+1 = é? ok ", "", "tool\n\n", "A user's 'q'\t"]
 
 def marked(*pieces):
     """Text of pieces; those in a list are a message's."""
-    return join(MarkedText(piece[0]) if isinstance(piece, list) else template_text(piece) for piece in pieces)
+    return join(
+        MarkedText(piece[0]) if isinstance(piece, list) else template_text(piece)
+        for piece in pieces
+    )
 
 
 def pieces_of(tokenizer, text, **options):
-    return [tokenizer.id_to_token(int(index)) for index in Encoder(tokenizer).encode(text, **options)]
+    return [
+        tokenizer.id_to_token(int(index)) for index in Encoder(tokenizer).encode(text, **options)
+    ]
 
 
 def whole(tokenizer, text):
@@ -35,7 +40,9 @@ def test_calm_text_is_encoded_as_the_tokenizer_does_it(name):
     for words in CALM:
         if name == "straddles" and words.strip() != words:
             continue  # there "\nx" and "x<e>\n" are tokens
-        text = marked(case.start, "user\n", ["so " + words + "."], case.end, "\n", case.start, "tool\n")
+        text = marked(
+            case.start, "user\n", ["so " + words + "."], case.end, "\n", case.start, "tool\n"
+        )
         ids = encoder.encode(text)
         assert (ids.tolist(), ids.dtype) == (whole(case.tokenizer, text), np.int32), words
 
@@ -46,7 +53,11 @@ def test_a_spelled_token_is_text_and_the_templates_is_not(name):
     encoder = Encoder(case.tokenizer)
     start, end = (case.tokenizer.token_to_id(token) for token in (case.start, case.end))
     for token in case.tokenizer.get_added_tokens_decoder().values():
-        for words in (token.content, f"{token.content} {token.content}", f" {token.content}{token.content} "):
+        for words in (
+            token.content,
+            f"{token.content} {token.content}",
+            f" {token.content}{token.content} ",
+        ):
             ids = encoder.encode(marked(case.start, [words], case.end)).tolist()
             assert (ids[0], ids[-1]) == (start, end), words
             assert not encoder.control & set(ids[1:-1]), words
@@ -67,7 +78,12 @@ def test_which_added_tokens_are_control_tokens():
     tokenizer.add_tokens([token for token in tokens if not token.special])
     tokenizer.add_special_tokens([token for token in tokens if token.special])
     control = {tokenizer.id_to_token(index) for index in Encoder(tokenizer).control}
-    assert control == {"<|end|>", "word", "\nx", "\t"}  # "!" is in the alphabet: text cannot do without it
+    assert control == {
+        "<|end|>",
+        "word",
+        "\nx",
+        "\t",
+    }  # "!" is in the alphabet: text cannot do without it
 
 
 def test_the_token_of_unknown_characters_is_text():
@@ -106,13 +122,19 @@ def test_tokens_sought_before_normalization_are_found_first():
     assert Encoder(tokenizer).encode(text).tolist() == whole(tokenizer, text)
 
 
-@pytest.mark.parametrize("word", ["<s>", "a<s>", "<s><s>", "<s> <call>", "＜ｓ＞", "kg", "㎏", "㎏㎏ kg"])
+@pytest.mark.parametrize(
+    "word", ["<s>", "a<s>", "<s><s>", "<s> <call>", "＜ｓ＞", "kg", "㎏", "㎏㎏ kg"]
+)
 def test_a_word_of_the_vocabulary_that_is_a_control_token_is_taken_apart(word):
     """Without any added token, whole-word models and Unigram would give it for the text."""
     words = ["<unk>", "<s>", "<call>", "kg", "k", "g", "<", ">", "s", "call"]
-    level = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    level = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+    )
     level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    unigram = Tokenizer(models.Unigram([(word, -1.0) for word in [*words, "a", "l", "▁", "c", "㎏"]], unk_id=0))
+    unigram = Tokenizer(
+        models.Unigram([(word, -1.0) for word in [*words, "a", "l", "▁", "c", "㎏"]], unk_id=0)
+    )
     unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     for tokenizer in (level, unigram):
         tokenizer.normalizer = normalizers.NFKC()
@@ -127,8 +149,17 @@ def test_a_word_of_the_vocabulary_that_is_a_control_token_is_taken_apart(word):
 
 def test_a_folded_look_alike_of_a_token_is_text():
     tokenizer = CASES["folding"].tokenizer
-    tricks = ["<|Start|>", "<|START|>", "<|start|>", "＜｜Ｓｔａｒｔ｜＞", "<｜Start｜>", "<|ſtart|>"]
-    assert all(256 in whole(tokenizer, trick) for trick in tricks)  # the tokenizer itself is taken in by all
+    tricks = [
+        "<|Start|>",
+        "<|START|>",
+        "<|start|>",
+        "＜｜Ｓｔａｒｔ｜＞",
+        "<｜Start｜>",
+        "<|ſtart|>",
+    ]
+    assert all(
+        256 in whole(tokenizer, trick) for trick in tricks
+    )  # the tokenizer itself is taken in by all
     for trick in tricks:
         assert 256 not in Encoder(tokenizer).encode(MarkedText(trick))
     assert Encoder(tokenizer).encode(template_text("<|Start|>")).tolist() == [256]
@@ -161,8 +192,18 @@ def test_a_text_that_goes_on_gets_no_mark_of_a_first_word():
 
 def test_a_control_token_is_found_whatever_stands_next_to_it():
     """A token that wants to be a word of its own, written by the template next to a message's letter."""
-    tokenizer = letters(AddedToken("stop", single_word=True), AddedToken("<e>", lstrip=True, rstrip=True))
-    assert pieces_of(tokenizer, marked(["a"], "stop", ["b stop c"])) == ["a", "stop", "b", "Ġ", *"stop", "Ġ", "c"]
+    tokenizer = letters(
+        AddedToken("stop", single_word=True), AddedToken("<e>", lstrip=True, rstrip=True)
+    )
+    assert pieces_of(tokenizer, marked(["a"], "stop", ["b stop c"])) == [
+        "a",
+        "stop",
+        "b",
+        "Ġ",
+        *"stop",
+        "Ġ",
+        "c",
+    ]
     assert pieces_of(tokenizer, marked("a  <e> \n b")) == ["a", "<e>", "b"]
 
 
@@ -172,7 +213,9 @@ def test_a_control_token_is_found_where_the_normalizer_hides_it():
     call, text = tokenizer.token_to_id("[INST]"), template_text("<s>[INST] hi [INST]hi[INST]</s>")
     assert whole(tokenizer, text).count(call) == 2
     ids = Encoder(tokenizer).encode(text).tolist()
-    assert ids.count(call) == 3 and tokenizer.decode(ids, skip_special_tokens=False).count("hi") == 2
+    assert (
+        ids.count(call) == 3 and tokenizer.decode(ids, skip_special_tokens=False).count("hi") == 2
+    )
     assert len(ids) < 20  # nothing is left of what stands for the tokens meanwhile
 
 
@@ -186,7 +229,9 @@ def test_the_tokenizer_itself_is_left_alone():
 # --- tokens that only the config names
 
 
-def test_a_folder_whose_config_names_the_tokens_is_read_as_transformers_reads_it(shared_data, tmp_path):
+def test_a_folder_whose_config_names_the_tokens_is_read_as_transformers_reads_it(
+    shared_data, tmp_path
+):
     """Torchtitan's test tokenizer: its control tokens are words of the vocabulary, and tokens in the config only."""
     from transformers import AutoTokenizer
 
@@ -197,11 +242,13 @@ def test_a_folder_whose_config_names_the_tokens_is_read_as_transformers_reads_it
     assert tokenizer.get_added_tokens_decoder() == {}
     add_named_tokens(tokenizer, json.loads((tmp_path / "tokenizer_config.json").read_text()))
     assert len(tokenizer.get_added_tokens_decoder()) == 22
-    assert {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()} == (
-        theirs.get_added_vocab()
-    )
+    assert {
+        token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()
+    } == (theirs.get_added_vocab())
     text = "hi <|im_start|>user <tool_call>[PAD]"
-    assert tokenizer.encode(text, add_special_tokens=False).ids == theirs.encode(text, add_special_tokens=False)
+    assert tokenizer.encode(text, add_special_tokens=False).ids == theirs.encode(
+        text, add_special_tokens=False
+    )
 
 
 def test_tokens_named_by_their_role_are_added_too():
@@ -222,7 +269,10 @@ def test_tokens_named_by_their_role_are_added_too():
 
 
 def test_a_config_that_gives_another_id_is_named():
-    with pytest.raises(ValueError, match=r"gives the token '<x>' the id 7, tokenizer.json gives it 256; save the tok"):
+    with pytest.raises(
+        ValueError,
+        match=r"gives the token '<x>' the id 7, tokenizer.json gives it 256; save the tok",
+    ):
         add_named_tokens(letters(), {"added_tokens_decoder": {"7": {"content": "<x>"}}})
 
 
@@ -246,13 +296,19 @@ def shown(text):
         ("{{ '<a>' + x + '<b>' }}", "<a>[ <a> ]<b>"),
         ("{{ x + '<a>' }}{{ x ~ '<b>' ~ 1 }}", "[ <a> ]<a>[ <a> ]<b>[1]"),
         ("{{ '<a>' + x | trim + '<b>' }}", "<a>[<a>]<b>"),
-        ("{% set y = '<a> ' + x %}{{ y | trim }}|{{ y.lstrip('<') }}|{{ y[1:4] }}", "<a> [ <a>]|a> [ <a> ]|a> "),
+        (
+            "{% set y = '<a> ' + x %}{{ y | trim }}|{{ y.lstrip('<') }}|{{ y[1:4] }}",
+            "<a> [ <a>]|a> [ <a> ]|a> ",
+        ),
         ("{% set y %} <a>{{ x }}{% endset %}{{ y.strip() }}", "<a>[ <a>]"),
         (
             "{% macro f(t) %}{{ '<' + t + '>' }}{{ x }}{% endmacro %}{{ f('a') }}{{ f(x) }}",
             "<a>[ <a> ]<[ <a> ]>[ <a> ]",
         ),
-        ("{% macro f() %}<a>{{ caller() }}{% endmacro %}{% call f() %}<b>{{ x }}{% endcall %}", "<a><b>[ <a> ]"),
+        (
+            "{% macro f() %}<a>{{ caller() }}{% endmacro %}{% call f() %}<b>{{ x }}{% endcall %}",
+            "<a><b>[ <a> ]",
+        ),
         (
             "{% set n = namespace(t='<a>') %}{% for i in [1, 2] %}{% set n.t = n.t + x %}{% endfor %}{{ n.t }}",
             "<a>[ <a>  <a> ]",
@@ -264,7 +320,10 @@ def shown(text):
             "{{ '<%s>' % x }}{{ '<a>' | replace('a', 'b') }}{{ '<a>' | upper }}",
             "[< <a> ><b><A>]",
         ),
-        ("{{ {'k': '<a>'} }}{{ 1 + 2 }}{{ none }}{{ missing }}{{ true }}", "[{'k': '<a>'}3NoneTrue]"),
+        (
+            "{{ {'k': '<a>'} }}{{ 1 + 2 }}{{ none }}{{ missing }}{{ true }}",
+            "[{'k': '<a>'}3NoneTrue]",
+        ),
     ],
 )
 def test_what_the_template_wrote_stays_its_own_and_nothing_else_becomes_so(source, expected):
@@ -294,7 +353,9 @@ def test_cutting_and_joining_keep_every_characters_writer():
     assert (text, text.marks) == ("abcde", "11001")
     assert shown(text[1:4]) == "b[cd]" and shown(text[-2]) == "[d]" and shown(text[:0]) == ""
     assert shown("x" + text + "y") == "[x]ab[cd]e[y]" and shown(text + text) == "ab[cd]eab[cd]e"
-    assert shown(marked(" a", [" b "]).strip()) == "a[ b]" and shown(template_text("  ").strip()) == ""
+    assert (
+        shown(marked(" a", [" b "]).strip()) == "a[ b]" and shown(template_text("  ").strip()) == ""
+    )
     assert (
         shown(template_text("-").join(["x", template_text("y"), "z"])) == "[x]-y-[z]"
         and template_text("-").join([]) == ""

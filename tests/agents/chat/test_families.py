@@ -15,7 +15,9 @@ SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
 CONTROL = r"<[|｜][^<>|｜\s]+[|｜]>|</?(?:think|tool_call|tool_response|start_of_turn|end_of_turn)>|<[be]os>"
 KNOWN = {
     "qwen2_5.jinja": "Qwen2.5",
-    **dict.fromkeys(["qwen3.jinja", "qwen3_nonthinking.jinja", "qwen3_instruct_2507.jinja"], "Qwen3"),
+    **dict.fromkeys(
+        ["qwen3.jinja", "qwen3_nonthinking.jinja", "qwen3_instruct_2507.jinja"], "Qwen3"
+    ),
     **dict.fromkeys(["llama3.jinja", "llama3_1.jinja", "llama3_2.jinja"], "Llama 3"),
     **dict.fromkeys(["gemma.jinja", "gemma3.jinja"], "Gemma"),
     "deepseekv3.jinja": "DeepSeek-R1",
@@ -26,7 +28,11 @@ TOOL = {
     "function": {
         "name": "python",
         "description": "Run <b>code</b>.",
-        "parameters": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"code": {"type": "string"}},
+            "required": ["code"],
+        },
     },
 }
 # The system prompt stands in front of the last question, so that each answer moves it.
@@ -55,7 +61,9 @@ def letters(*sources):
     tokenizer = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    found = {token for source in sources for token in re.findall(CONTROL, source)} | set(SPECIAL.values())
+    found = {token for source in sources for token in re.findall(CONTROL, source)} | set(
+        SPECIAL.values()
+    )
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in sorted(found)])
     return tokenizer
 
@@ -76,25 +84,41 @@ def test_stock_templates_are_known_by_their_hash(chat_templates):
     found = {name: Template(source, SPECIAL).family for name, source in chat_templates.items()}
     assert {name: family for name, family in found.items() if family} == KNOWN
     source = chat_templates["qwen3.jinja"]
-    assert Template(source.rstrip("\n") + "\n\n").family == "Qwen3" and Template(" " + source).family == ""
+    assert (
+        Template(source.rstrip("\n") + "\n\n").family == "Qwen3"
+        and Template(" " + source).family == ""
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KNOWN))
 @pytest.mark.parametrize("tools", [(), (TOOL,)], ids=["no tools", "tools"])
-def test_the_first_turn_has_the_tokens_of_the_stock_template(chat_templates, qwen_folder, name, tools):
+def test_the_first_turn_has_the_tokens_of_the_stock_template(
+    chat_templates, qwen_folder, name, tools
+):
     """The second source is transformers, with the real tokenizer for Qwen's templates."""
     source = chat_templates[name]
     small = not name.startswith("qwen")
-    tokenizer = letters(source) if small else Tokenizer.from_file(str(qwen_folder / "tokenizer.json"))
+    tokenizer = (
+        letters(source) if small else Tokenizer.from_file(str(qwen_folder / "tokenizer.json"))
+    )
     chat = Chat(tokenizer, Template(source, SPECIAL if small else {}, name))
     theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **(SPECIAL if small else {}))
-    options = {"tools": list(tools) or None, "chat_template": source, "strftime_now": TODAY.strftime}
-    for opening in ([say("user", "2 < 3 两?")], [say("system", "Think. "), say("user", "2 < 3 两?")]):
+    options = {
+        "tools": list(tools) or None,
+        "chat_template": source,
+        "strftime_now": TODAY.strftime,
+    }
+    for opening in (
+        [say("user", "2 < 3 两?")],
+        [say("system", "Think. "), say("user", "2 < 3 两?")],
+    ):
         stock = opening
         if opening[0]["role"] == "system" and name == "gemma.jinja":  # which refuses system prompts
             stock = [say("user", "Think. \n\n2 < 3 两?")]
-        ids = theirs.apply_chat_template(stock, add_generation_prompt=True, return_dict=False, **options)
+        ids = theirs.apply_chat_template(
+            stock, add_generation_prompt=True, return_dict=False, **options
+        )
         assert chat.prompt(opening, tools).tolist() == ids
 
 
@@ -137,22 +161,34 @@ def test_thoughts_that_are_dropped_later_stay_in_the_path(known):
 
 
 def test_an_answer_that_is_written_otherwise_later_is_refused_in_a_known_family(known):
-    source = THINKING.replace("'<｜User｜>' +", "'<｜User｜>' + ('again ' if loop.index > 4 else '') +")
-    assert known(source, "DeepSeek-R1").refuses("user") == "after a later turn it writes them in another way"
+    source = THINKING.replace(
+        "'<｜User｜>' +", "'<｜User｜>' + ('again ' if loop.index > 4 else '') +"
+    )
+    assert (
+        known(source, "DeepSeek-R1").refuses("user")
+        == "after a later turn it writes them in another way"
+    )
 
 
 def test_a_system_prompt_stands_before_the_question_where_the_template_takes_none(chat_templates):
     gemma = Template(chat_templates["gemma.jinja"], SPECIAL, "gemma")
     assert not gemma.takes_system
     text = gemma.render([say("system", "s"), say("user", "q"), say("assistant", "a")])
-    assert text == "<bos><start_of_turn>user\ns\n\nq<end_of_turn>\n<start_of_turn>model\na<end_of_turn>\n"
+    assert (
+        text
+        == "<bos><start_of_turn>user\ns\n\nq<end_of_turn>\n<start_of_turn>model\na<end_of_turn>\n"
+    )
     check_fit(gemma, make("turngym/Math-v0"))
-    with pytest.raises(TemplateError, match=r"gemma cannot render the roles system, assistant: System role"):
+    with pytest.raises(
+        TemplateError, match=r"gemma cannot render the roles system, assistant: System role"
+    ):
         gemma.render([say("system", "s"), say("assistant", "a")])
 
 
 def test_a_file_takes_the_place_of_the_folders_template(tmp_path):
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "config", "bos_token": "<s>"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": "config", "bos_token": "<s>"})
+    )
     (tmp_path / "mine").write_text("{{ bos_token }} mine")
     template = Template.from_folder(tmp_path, tmp_path / "mine")
     assert (template.render([]), template.name) == ("<s> mine", str(tmp_path / "mine"))

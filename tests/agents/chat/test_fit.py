@@ -6,7 +6,16 @@ from turngym.envs import Reply, TextEnv
 from turngym.envs.registry import make
 
 SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
-ALL = {"qwen2_5", "qwen3_5_think", "qwen3_5_think_training", "gptoss", "gemma", "gemma3", "llama3", "cohere2"}
+ALL = {
+    "qwen2_5",
+    "qwen3_5_think",
+    "qwen3_5_think_training",
+    "gptoss",
+    "gemma",
+    "gemma3",
+    "llama3",
+    "cohere2",
+}
 MATH, PYTHON = "turngym/Math-v0", "turngym/MathPython-v0"
 
 
@@ -22,7 +31,9 @@ class Walk(TextEnv):
 
 @pytest.fixture(scope="module")
 def templates(chat_templates):
-    return {name: Template(chat_templates[f"{name}.jinja"], SPECIAL, f"/models/{name}") for name in ALL}
+    return {
+        name: Template(chat_templates[f"{name}.jinja"], SPECIAL, f"/models/{name}") for name in ALL
+    }
 
 
 def fit(template, env):
@@ -65,10 +76,16 @@ def test_the_reason_and_the_way_out_are_told(templates):
     assert problem.startswith(
         " has a chat template that cannot carry the role 'user' that this environment answers in ("
     )
-    assert "(rewrites earlier turns: adding messages after an assistant's turn turns '<think>" in problem
+    assert (
+        "(rewrites earlier turns: adding messages after an assistant's turn turns '<think>"
+        in problem
+    )
     assert "; choose another call format: --option format=hermes" in problem
     problem = fit(templates["llama3"], make(PYTHON))
-    assert " that does not show tools to the model; choose another call format: --option format=tags" in problem
+    assert (
+        " that does not show tools to the model; choose another call format: --option format=tags"
+        in problem
+    )
     for name, env in (("gptoss", make(PYTHON)), ("qwen3_5_think", Walk())):
         problem = fit(templates[name], env)
         assert "cannot carry the role" in problem
@@ -76,7 +93,9 @@ def test_the_reason_and_the_way_out_are_told(templates):
             "; put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"
         )
     refusing = Template("{{ raise_exception('not today') }}", name="/models/mute")
-    assert fit(refusing, make(MATH)).startswith(" cannot render the roles system, user: not today; put a template")
+    assert fit(refusing, make(MATH)).startswith(
+        " cannot render the roles system, user: not today; put a template"
+    )
 
 
 def test_an_environment_is_not_begun_to_be_checked(templates):

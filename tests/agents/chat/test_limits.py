@@ -25,9 +25,13 @@ HOSTILE = {
     "~": DOUBLED.replace("OF", "ns.x ~ ns.x"),
     "join": DOUBLED.replace("OF", "[ns.x, ns.x] | join"),
     "str.join": DOUBLED.replace("OF", "ns.x.join([ns.x, ns.x])"),
-    "set": DOUBLED.replace("{% set ns.x = OF %}", "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"),
+    "set": DOUBLED.replace(
+        "{% set ns.x = OF %}", "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"
+    ),
     "nested lists": DOUBLED.replace("OF", "[ns.x, ns.x]"),
-    "nested lists as JSON": DOUBLED.replace("OF", "[ns.x, ns.x]").replace("{{ ns.x", "{{ ns.x | tojson"),
+    "nested lists as JSON": DOUBLED.replace("OF", "[ns.x, ns.x]").replace(
+        "{{ ns.x", "{{ ns.x | tojson"
+    ),
     "nested tables": DOUBLED.replace("OF", "{'a': ns.x, 'b': ns.x}"),
     "nested tables of calls": DOUBLED.replace("OF", "dict(a=ns.x, b=ns.x)"),
     "lists": DOUBLED.replace("'ab'", "[1]").replace("OF", "ns.x + ns.x"),
@@ -99,12 +103,16 @@ def test_a_template_without_end_is_refused_in_one_line(name):
 
 @pytest.mark.slow
 def test_a_template_without_end_stays_within_a_gigabyte():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.stdout == "over\n", done.stdout + done.stderr[-500:]
 
 
 def test_the_allowance_grows_with_the_conversation_and_is_the_threads_own():
-    template = Template("{% for m in messages %}{{ m.content | trim | replace('a', 'bb') }}{% endfor %}")
+    template = Template(
+        "{% for m in messages %}{{ m.content | trim | replace('a', 'bb') }}{% endfor %}"
+    )
     talk = [{"role": "user", "content": "a" * 100_000}] * 60
     assert len(template.render(talk)) == 2 * 100_000 * 60
     for _ in range(3):  # each render has its own
@@ -113,4 +121,8 @@ def test_the_allowance_grows_with_the_conversation_and_is_the_threads_own():
 
 def test_dates_and_json_stay_as_they_were():
     source = "{{ strftime_now('%d %b %Y, %-d 100%%') }} {{ messages | tojson(indent=4) }}"
-    assert Template(source).render(TALK).startswith('26 Jul 2024, 26 100% [\n    {\n        "role": "user"')
+    assert (
+        Template(source)
+        .render(TALK)
+        .startswith('26 Jul 2024, 26 100% [\n    {\n        "role": "user"')
+    )

@@ -73,7 +73,10 @@ def test_the_exported_tokenizer_gives_the_token_ids_that_training_saw(
         (THOUGHT + "Let me see.\n" + CALL, [end]),
         (f"{THOUGHT}\\boxed{{4}}", [end]),
     ]:
-        drawn = [*chat.tokenizer.encode(text.removeprefix(chat.opened), add_special_tokens=False).ids, *ended]
+        drawn = [
+            *chat.tokenizer.encode(text.removeprefix(chat.opened), add_special_tokens=False).ids,
+            *ended,
+        ]
         answer = [say(role, f"heard {len(path)}")]
         path += drawn + chat.reply(answer, drawn[-1]).tolist()
         talk += [say("assistant", text), *answer]
@@ -87,7 +90,9 @@ def test_the_exported_tokenizer_gives_the_token_ids_that_training_saw(
 @pytest.mark.parametrize("name", ["qwen3.jinja", "qwen3_5_think.jinja"])
 def test_a_client_may_hand_thoughts_and_calls_apart_from_the_text(folder, chat_templates, name):
     """As servers with parsers of reasoning and calls give them back."""
-    source = folder(chat_templates["qwen3.jinja"] if name == "qwen3.jinja" else chat_templates[name])
+    source = folder(
+        chat_templates["qwen3.jinja"] if name == "qwen3.jinja" else chat_templates[name]
+    )
     tokenizer, chat = exported(source), Chat.from_folder(source.folder)
     function = {"name": "python", "arguments": {"code": "print(2)"}}
     apart = {"role": "assistant", "content": "", "reasoning_content": "First I add."}
@@ -130,12 +135,30 @@ def test_every_template_that_training_takes_can_be_served_as_trained(chat_templa
                 continue
             for content in (*CONTENTS, " blanks \n"):
                 said = content if content.startswith(template.opened) else template.opened + content
-                talk = [say("system", "s"), say("user", "q"), say("assistant", said), say(role, "r")]
-                talk += [say("assistant", said), say(role, "r"), say(role, "more")] if role == "tool" else []
-                options = {"chat_template": made, "add_generation_prompt": True, "tools": [tool_schema()], **SPECIAL}
+                talk = [
+                    say("system", "s"),
+                    say("user", "q"),
+                    say("assistant", said),
+                    say(role, "r"),
+                ]
+                talk += (
+                    [say("assistant", said), say(role, "r"), say(role, "more")]
+                    if role == "tool"
+                    else []
+                )
+                options = {
+                    "chat_template": made,
+                    "add_generation_prompt": True,
+                    "tools": [tool_schema()],
+                    **SPECIAL,
+                }
                 options["tools"] = options["tools"] if template.shows(options["tools"]) else None
                 ((text_found,), _) = render_jinja_template([talk], **options)
-                assert text_found == trained_text(template, talk, options["tools"] or ()), (name, role, content)
+                assert text_found == trained_text(template, talk, options["tools"] or ()), (
+                    name,
+                    role,
+                    content,
+                )
                 compared += 1
     assert wrapped > 30 and compared > 200
 
@@ -143,7 +166,11 @@ def test_every_template_that_training_takes_can_be_served_as_trained(chat_templa
 @pytest.mark.parametrize("name", ["qwen2_5.jinja", "qwen3_instruct_2507.jinja"])
 def test_a_template_that_changes_nothing_is_left_as_it_is(folder, chat_templates, name):
     template = served(folder(chat_templates[name]))
-    assert template is not None and template.source == chat_templates[name] and template.differences == ()
+    assert (
+        template is not None
+        and template.source == chat_templates[name]
+        and template.differences == ()
+    )
 
 
 def test_the_tiny_policys_template_is_left_as_it_is():
@@ -161,7 +188,11 @@ def test_what_differs_is_said(folder, chat_templates, tmp_path):
     assert "26 Jul 2024" in as_trained(dates)
     (tmp_path / "mine.jinja").write_text(STRIPS)
     mine = served(Source(tmp_path / "base", template=tmp_path / "mine.jinja"))
-    assert mine is not None and "--chat-template" in mine.differences[0] and "thoughts" in mine.differences[1]
+    assert (
+        mine is not None
+        and "--chat-template" in mine.differences[0]
+        and "thoughts" in mine.differences[1]
+    )
 
 
 @pytest.mark.slow

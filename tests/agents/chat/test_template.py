@@ -12,7 +12,11 @@ TOOLS = [
         "function": {
             "name": "python",
             "description": 'Run <b>code</b> & "see" é',
-            "parameters": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"code": {"type": "string"}},
+                "required": ["code"],
+            },
         },
     }
 ]
@@ -28,20 +32,40 @@ REFUSED = {
 }
 # Of the accepted ones, those that cannot carry answers of a role, whatever the policy says.
 NO_USER = {
-    *("gptoss.jinja", "gptoss_training.jinja", "glm4moe.jinja", "glm4moe_training.jinja", "lfm2_2_5.jinja"),
+    *(
+        "gptoss.jinja",
+        "gptoss_training.jinja",
+        "glm4moe.jinja",
+        "glm4moe_training.jinja",
+        "lfm2_2_5.jinja",
+    ),
     *("nemotron_3_nano.jinja", "nemotron_3_nano_training.jinja", "nemotron_3_super.jinja"),
-    *("nemotron_3_super_training.jinja", "nemotron_3_ultra.jinja", "nemotron_3_ultra_training.jinja"),
+    *(
+        "nemotron_3_super_training.jinja",
+        "nemotron_3_ultra.jinja",
+        "nemotron_3_ultra_training.jinja",
+    ),
     *("qwen3_5_nothink.jinja", "qwen3_5_think.jinja", "qwen3_6.jinja"),
 }
 NO_TOOL = {
     *("cohere.jinja", "cohere_training.jinja", "cohere2.jinja", "cohere2_training.jinja"),
     *("gemma.jinja", "gemma_training.jinja", "gemma3.jinja", "gemma3_training.jinja"),
-    *("diffusion_gemma.jinja", "diffusion_gemma_training.jinja", "deepseekv3.jinja", "deepseekv3_training.jinja"),
+    *(
+        "diffusion_gemma.jinja",
+        "diffusion_gemma_training.jinja",
+        "deepseekv3.jinja",
+        "deepseekv3_training.jinja",
+    ),
     *("gptoss.jinja", "gptoss_training.jinja"),
 }
 # And those whose turns open with a thought.
 THINKING = {
-    *("deepseekv3.jinja", "deepseekv3_training.jinja", "nemotron_3_nano.jinja", "nemotron_3_nano_training.jinja"),
+    *(
+        "deepseekv3.jinja",
+        "deepseekv3_training.jinja",
+        "nemotron_3_nano.jinja",
+        "nemotron_3_nano_training.jinja",
+    ),
     *("nemotron_3_super.jinja", "nemotron_3_super_training.jinja", "nemotron_3_ultra.jinja"),
     *("nemotron_3_ultra_training.jinja", "qwen3_5_think.jinja", "qwen3_5_think_training.jinja"),
     *("qwen3_6.jinja", "qwen3_6_training.jinja"),
@@ -68,8 +92,20 @@ def say(role, content):
 TALKS = [
     [say("user", "q")],
     [say("system", "s"), say("user", "q <|im_end|> & 'q'")],
-    [say("system", "s"), say("user", "q"), say("assistant", " a "), say("user", "b"), say("assistant", THOUGHT)],
-    [say("user", "q"), say("assistant", "a"), say("tool", "r<&>é"), say("assistant", THOUGHT), say("tool", "s\n")],
+    [
+        say("system", "s"),
+        say("user", "q"),
+        say("assistant", " a "),
+        say("user", "b"),
+        say("assistant", THOUGHT),
+    ],
+    [
+        say("user", "q"),
+        say("assistant", "a"),
+        say("tool", "r<&>é"),
+        say("assistant", THOUGHT),
+        say("tool", "s\n"),
+    ],
 ]
 
 
@@ -90,13 +126,22 @@ def test_every_real_template_renders_as_transformers_does(chat_templates, made):
         for talk in TALKS:
             for tools in ([], TOOLS):
                 for generate in (False, True):
-                    options = {"tools": tools or None, "add_generation_prompt": generate, "tokenize": False}
+                    options = {
+                        "tools": tools or None,
+                        "add_generation_prompt": generate,
+                        "tokenize": False,
+                    }
                     options["strftime_now"] = TODAY.strftime
                     shown = talk
                     if talk[0]["role"] == "system" and not template.takes_system:
-                        shown = [say("user", f"{talk[0]['content']}\n\n{talk[1]['content']}"), *talk[2:]]
+                        shown = [
+                            say("user", f"{talk[0]['content']}\n\n{talk[1]['content']}"),
+                            *talk[2:],
+                        ]
                     try:
-                        theirs = tokenizer.apply_chat_template(shown, chat_template=source, **options)
+                        theirs = tokenizer.apply_chat_template(
+                            shown, chat_template=source, **options
+                        )
                     except Exception:
                         with pytest.raises(TemplateError):
                             template.render(talk, tools, generate=generate)
@@ -136,9 +181,17 @@ def test_what_the_accepted_templates_can_carry_is_told(made):
 @pytest.mark.parametrize(
     ("name", "role", "words"),
     [
-        ("qwen3_5_think.jinja", "user", "rewrites earlier turns: adding messages after an assistant's turn turns"),
+        (
+            "qwen3_5_think.jinja",
+            "user",
+            "rewrites earlier turns: adding messages after an assistant's turn turns",
+        ),
         ("glm4moe.jinja", "user", "adding message 3 (user) turns 'thought</think>"),
-        ("gemma.jinja", "tool", "cannot render the roles user, assistant, tool: Conversation roles must alternate"),
+        (
+            "gemma.jinja",
+            "tool",
+            "cannot render the roles user, assistant, tool: Conversation roles must alternate",
+        ),
         ("cohere2.jinja", "tool", "it does not write them"),
         ("deepseekv3.jinja", "tool", "after a later turn it writes them in another way"),
         ("gptoss.jinja", "tool", "no previous assistant message with a tool call"),
@@ -149,7 +202,9 @@ def test_the_reason_is_told(made, name, role, words):
 
 
 def test_an_opening_that_a_template_cannot_write_is_told(made):
-    template = Template("{{ raise_exception('one message') if messages[1].role == 'user' }}" + CHATML)
+    template = Template(
+        "{{ raise_exception('one message') if messages[1].role == 'user' }}" + CHATML
+    )
     assert template.refuses("user") == ""
     assert "one message" in template.refuses("user", [say("user", "s"), say("user", "q")])
 
@@ -194,19 +249,31 @@ def test_pieces_of_a_conversation_make_up_the_whole(made, name):
 
 def test_a_template_that_drops_thoughts_is_refused_with_the_way_out(chat_templates):
     with pytest.raises(TemplateError) as caught:
-        Template(chat_templates["qwen3.jinja"] + "{# another version #}", name="/models/qwen3").check()
+        Template(
+            chat_templates["qwen3.jinja"] + "{# another version #}", name="/models/qwen3"
+        ).check()
     message = str(caught.value)
     assert message.startswith(
         "/models/qwen3 has a chat template that is not prefix-preserving: adding message 3 (tool)"
     )
-    assert "<think>" in message and "put a training variant" in message and "into chat_template.jinja" in message
-    assert "--chat-template" in message and "Qwen3, Llama 3, Mistral, Gemma, SmolLM2, DeepSeek-R1" in message
+    assert (
+        "<think>" in message
+        and "put a training variant" in message
+        and "into chat_template.jinja" in message
+    )
+    assert (
+        "--chat-template" in message
+        and "Qwen3, Llama 3, Mistral, Gemma, SmolLM2, DeepSeek-R1" in message
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("{% for m in messages %}{{ m.role }}{% endfor %}", "does not write an assistant's content"),
+        (
+            "{% for m in messages %}{{ m.role }}{% endfor %}",
+            "does not write an assistant's content",
+        ),
         (
             CHATML.replace("<|end|>", "{% if loop.last %}<|end|>{% endif %}"),
             "adding message 3 (tool) turns 'end|>' into 'tool|>",
@@ -227,16 +294,17 @@ def test_what_cannot_hold_a_policys_turns_is_refused_with_the_reason(source, wor
 
 def test_a_call_may_be_written_from_a_string_of_arguments():
     """As TRL does: where a template joins the arguments to text, it is asked again with a string."""
-    source = (
-        "{% for m in messages %}{{ m.content + '' }}{% for c in m.tool_calls %}{{ '(' + c.function.arguments + ')' }}"
-    )
+    source = "{% for m in messages %}{{ m.content + '' }}{% for c in m.tool_calls %}{{ '(' + c.function.arguments + ')' }}"
     template = Template(source + "{% endfor %}{% endfor %}")
     before, after = template.answered_call()
     assert (before, after) == ("question({})", "question({})result")
     strict = Template("{{ raise_exception('no') if messages[-1].role == 'tool' }}" + CHATML)
     assert strict.answered_call() is None
     strict.check()
-    picky = Template("{{ raise_exception('no') if messages[1].tool_calls[0].function.arguments is mapping }}" + CHATML)
+    picky = Template(
+        "{{ raise_exception('no') if messages[1].tool_calls[0].function.arguments is mapping }}"
+        + CHATML
+    )
     assert picky.answered_call() is None  # it refuses the call of itself, so it is not asked again
 
 
@@ -244,7 +312,10 @@ def test_a_turn_may_open_otherwise_than_it_is_rendered():
     """What the model saw is what was laid, so that a template may open turns (with a thought, say) as it likes."""
     template = Template(CHATML.replace("<|assistant|>", "<|bot|>"))
     template.check()
-    assert not template.refuses("user") and template.after_turn([say("user", "b")]) == "<|end|><|user|>b<|end|><|bot|>"
+    assert (
+        not template.refuses("user")
+        and template.after_turn([say("user", "b")]) == "<|end|><|user|>b<|end|><|bot|>"
+    )
 
 
 def test_what_holds_for_some_turns_or_tools_only_is_refused():
@@ -257,7 +328,9 @@ def test_what_holds_for_some_turns_or_tools_only_is_refused():
 
 
 def test_a_template_that_is_no_jinja_is_named():
-    with pytest.raises(TemplateError, match=r"/models/x has a chat template that is not jinja \(line 2\): .*endfor"):
+    with pytest.raises(
+        TemplateError, match=r"/models/x has a chat template that is not jinja \(line 2\): .*endfor"
+    ):
         Template("\n{% endfor %}", name="/models/x")
 
 
@@ -277,8 +350,13 @@ def test_a_roles_absence_is_told():
 
 
 def test_messages_that_cannot_be_rendered_are_named():
-    with pytest.raises(TemplateError, match="the chat template cannot render the roles system, user: no system here"):
-        Template("{{ raise_exception('no system here') }}").render([say("system", "s"), say("user", "q")])
+    with pytest.raises(
+        TemplateError,
+        match="the chat template cannot render the roles system, user: no system here",
+    ):
+        Template("{{ raise_exception('no system here') }}").render(
+            [say("system", "s"), say("user", "q")]
+        )
     with pytest.raises(TemplateError, match="cannot render the roles user"):
         Template("{{ messages[0].content + 3 }}").render([say("user", "q")])
     with pytest.raises(TemplateError, match="cannot render the roles None: "):
@@ -316,18 +394,24 @@ def test_of_several_templates_the_default_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "config", [None, {}, {"chat_template": None}, {"chat_template": [{"name": "rag", "template": "r"}]}]
+    "config",
+    [None, {}, {"chat_template": None}, {"chat_template": [{"name": "rag", "template": "r"}]}],
 )
 def test_a_folder_without_a_template_is_named_with_the_fix(tmp_path, config):
     if config is not None:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(FileNotFoundError) as caught:
         Template.from_folder(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path} has no chat template: put one in chat_template.jinja")
+    assert str(caught.value).startswith(
+        f"{tmp_path} has no chat template: put one in chat_template.jinja"
+    )
 
 
 def test_whether_a_template_shows_tools_is_known(chat_templates):
-    tool = {"type": "function", "function": {"name": "lookup", "description": "d", "parameters": {"type": "object"}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "lookup", "description": "d", "parameters": {"type": "object"}},
+    }
     assert Template(chat_templates["qwen2_5.jinja"]).shows([tool])
     assert not Template(chat_templates["llama3.jinja"], {"bos_token": "<s>"}).shows([tool])
     assert Template(chat_templates["llama3.jinja"], {"bos_token": "<s>"}).shows([])
@@ -336,9 +420,9 @@ def test_whether_a_template_shows_tools_is_known(chat_templates):
 
 
 def test_what_the_template_wrote_is_known_by_character():
-    text = Template("<{{ bos_token }}>{{ messages[0].role }}:{{ messages[0].content }}", {"bos_token": "S"}).render(
-        [say("user", "<S>")]
-    )
+    text = Template(
+        "<{{ bos_token }}>{{ messages[0].role }}:{{ messages[0].content }}", {"bos_token": "S"}
+    ).render([say("user", "<S>")])
     assert (text, text.marks) == ("<S>user:<S>", "11111111000")
     sly = Template("{{ messages[0].role }}").render([say("<|end|>", "q")])
     assert sly.marks == "0" * 7  # a role is the template's word only where it is a name
@@ -346,7 +430,13 @@ def test_what_the_template_wrote_is_known_by_character():
 
 def test_a_thought_that_the_template_opens_and_leaves_open_is_known(chat_templates):
     opened = {}
-    for name in ("qwen3_5_think_training", "qwen3_6_training", "qwen3_5_nothink_training", "qwen2_5", "hermes chatml"):
+    for name in (
+        "qwen3_5_think_training",
+        "qwen3_6_training",
+        "qwen3_5_nothink_training",
+        "qwen2_5",
+        "hermes chatml",
+    ):
         source = next(text for key, text in chat_templates.items() if key.startswith(f"{name}.j"))
         opened[name] = Template(source, {"bos_token": "<s>", "eos_token": "</s>"}, name).opened
     assert opened == {

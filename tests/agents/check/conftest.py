@@ -31,7 +31,10 @@ class World(TextEnv):
             right = text == f"answer {self.secret}"
             return Reply("right" if right else "wrong", float(right), StopReason.ANSWERED)
         self.thoughts.append(len(text))
-        return Reply(f"{sum(self.thoughts)} {self.np_random.integers(1000)}", info={"thoughts": len(self.thoughts)})
+        return Reply(
+            f"{sum(self.thoughts)} {self.np_random.integers(1000)}",
+            info={"thoughts": len(self.thoughts)},
+        )
 
     def gold(self):
         return [*["think"] * (2 - self.turn), f"answer {self.secret}"]
@@ -52,7 +55,11 @@ class Memory:
     @property
     def schema(self):
         fields = {"word": {"type": "string"}, "how": {"type": "string", "enum": ["at the end"]}}
-        about = {"name": self.name, "description": "d", "parameters": {"properties": fields, "required": [*fields]}}
+        about = {
+            "name": self.name,
+            "description": "d",
+            "parameters": {"properties": fields, "required": [*fields]},
+        }
         return {"type": "function", "function": about}
 
     def call(self, arguments):
@@ -86,7 +93,9 @@ class Quiz(QuestionEnv):
     """Questions with tools."""
 
     def __init__(self, tools=()):
-        tasks = ListTasks([Task(f"t{i}", f"Which number is {i}?", str(i), "no program") for i in range(100, 150)])
+        tasks = ListTasks(
+            [Task(f"t{i}", f"Which number is {i}?", str(i), "no program") for i in range(100, 150)]
+        )
         super().__init__(tasks, Exact(), [Memory(), echo, *tools])
 
     def gold(self):

@@ -100,7 +100,9 @@ def test_a_gold_that_is_said_aside_is_seen(say, where, world, problem):
     before = root.level, list(root.handlers)
     try:
         assert f"the gold is seen in {where}" in problem("canary", Talking)
-        assert logging.root.manager.disable == logging.ERROR and (root.level, root.handlers) == before
+        assert (
+            logging.root.manager.disable == logging.ERROR and (root.level, root.handlers) == before
+        )
     finally:
         logging.disable(logging.NOTSET)
 
@@ -205,12 +207,17 @@ def test_a_watch_looks_at_text_and_at_what_is_in_things():
     watch.look("text", f"{'a' * 100}123456789{'b' * 200}")
     watch.look("things", {"a": ["b", (123456789, None)]})
     watch.look("text", "123456789 again")
-    assert list(watch.seen) == ["text", "things"] and watch.seen["text"] == "a" * 60 + "GOLD" + "b" * 71
+    assert (
+        list(watch.seen) == ["text", "things"]
+        and watch.seen["text"] == "a" * 60 + "GOLD" + "b" * 71
+    )
 
 
 def test_a_log_whose_arguments_do_not_fit_is_searched_all_the_same():
     watch = Detector("123456789")
-    canary._Log(watch).handle(logging.LogRecord("world", logging.INFO, "file", 1, "%d and %d", ("123456789",), None))
+    canary._Log(watch).handle(
+        logging.LogRecord("world", logging.INFO, "file", 1, "%d and %d", ("123456789",), None)
+    )
     assert list(watch.seen) == ["the log world"]
 
 

@@ -44,7 +44,12 @@ def checked(tmp_path_factory):
     )
     mark = f"TMPDIR={folder}".encode()
     alive = [path for path in Path("/proc").glob("[0-9]*") if mark in _environment(path)]
-    return {**json.loads(done.stdout), "stderr": done.stderr, "files": list(folder.iterdir()), "alive": alive}
+    return {
+        **json.loads(done.stdout),
+        "stderr": done.stderr,
+        "files": list(folder.iterdir()),
+        "alive": alive,
+    }
 
 
 def _environment(process):
@@ -61,13 +66,20 @@ def test_every_registered_environment_keeps_the_contract(entry, checked):
     assert [result["name"] for result in results] == [clause.name for clause in CLAUSES]
     assert {result["name"]: result["problem"] for result in results if not result["ok"]} == {}
     unchecked = [result["name"] for result in results if "not checked" in result["note"]]
-    acts = "household" in entry.entry_point or "diagnostic" in entry.entry_point  # there the gold is a way of acting
+    acts = (
+        "household" in entry.entry_point or "diagnostic" in entry.entry_point
+    )  # there the gold is a way of acting
     assert unchecked == (["canary"] if acts else [])
 
 
 @pytest.mark.slow
 def test_a_process_that_checked_leaves_nothing_behind(checked):
-    assert (checked["stderr"], checked["files"], checked["alive"], checked["torch"]) == ("", [], [], False)
+    assert (checked["stderr"], checked["files"], checked["alive"], checked["torch"]) == (
+        "",
+        [],
+        [],
+        False,
+    )
     # The server of Python sessions lives as long as the process; where all golds are plain numbers the grader has none.
     assert checked["children"] == 1
 
@@ -81,7 +93,11 @@ def test_clauses_have_names_and_sentences():
     ("env_id", "options", "words"),
     [
         ("turngym/Mth-v0", None, "unknown environment 'turngym/Mth-v0'; did you mean"),
-        (MATH, {"dificulty": 1}, "turngym/Math-v0 takes no option 'dificulty'; did you mean 'difficulty'?"),
+        (
+            MATH,
+            {"dificulty": 1},
+            "turngym/Math-v0 takes no option 'dificulty'; did you mean 'difficulty'?",
+        ),
         (MATH, {"difficulty": 9}, "difficulty is"),
     ],
 )
@@ -112,7 +128,9 @@ def test_clauses_are_run_one_by_one_with_the_options_and_the_seed(monkeypatch):
     def crash(case):
         raise KeyError("gone")
 
-    clauses = tuple(Clause(work.__name__, "A sentence.", work) for work in (hold, fail, doubt, crash))
+    clauses = tuple(
+        Clause(work.__name__, "A sentence.", work) for work in (hold, fail, doubt, crash)
+    )
     monkeypatch.setattr(module, "CLAUSES", clauses)
     results = check(MATH, {"difficulty": 3}, seed=4)
     assert ran == []
@@ -143,7 +161,9 @@ class Echo(TextEnv):
         return [str(self.number)]
 
 
-def test_the_check_closes_every_environment_and_leaves_no_thread_handler_or_file(tmp_path, monkeypatch):
+def test_the_check_closes_every_environment_and_leaves_no_thread_handler_or_file(
+    tmp_path, monkeypatch
+):
     opened, closed = [], []
 
     class Counted(Echo):
@@ -163,11 +183,15 @@ def test_the_check_closes_every_environment_and_leaves_no_thread_handler_or_file
 
     kept = []
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setitem(gymnasium.registry, "test/Counted-v0", gymnasium.envs.registration.EnvSpec("x", Counted))
+    monkeypatch.setitem(
+        gymnasium.registry, "test/Counted-v0", gymnasium.envs.registration.EnvSpec("x", Counted)
+    )
     gymnasium.registry["test/Counted-v0"].id = "test/Counted-v0"
     others = set(threading.enumerate())
     before = list(logging.getLogger().handlers), dict(os.environ), sys.stdout
-    assert {result.name: result.problem for result in check("test/Counted-v0") if not result.ok} == {}
+    assert {
+        result.name: result.problem for result in check("test/Counted-v0") if not result.ok
+    } == {}
     assert (list(logging.getLogger().handlers), dict(os.environ), sys.stdout) == before
     for thread in set(threading.enumerate()) - others:
         thread.join(30)

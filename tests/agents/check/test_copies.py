@@ -23,7 +23,10 @@ def test_state_that_twins_share_is_seen(world, broken):
 
     problems = broken(Entangled)
     assert breaks(problems, "fork")
-    assert "forked before turn 1, a twin goes another way (do twins share state?): at turn 1" in problems["fork"]
+    assert (
+        "forked before turn 1, a twin goes another way (do twins share state?): at turn 1"
+        in problems["fork"]
+    )
 
 
 def test_an_original_that_a_twin_changes_is_seen(world, problem):
@@ -47,7 +50,9 @@ def test_an_original_that_a_twin_changes_is_seen(world, problem):
                 self.original.thoughts.append(1)
             return super().on_step(text)
 
-    assert "forked before turn 1, what a twin does changes the original: at turn 1" in problem("fork", Led)
+    assert "forked before turn 1, what a twin does changes the original: at turn 1" in problem(
+        "fork", Led
+    )
 
 
 def test_a_twin_that_the_original_changes_is_seen(world, problem):
@@ -182,7 +187,9 @@ def test_a_restored_environment_that_goes_another_way_is_seen(world, broken):
             return last
 
     problems = broken(Forgetful)
-    assert breaks(problems, "snapshot") and "snapshot after 2 turns, restored" in problems["snapshot"]
+    assert (
+        breaks(problems, "snapshot") and "snapshot after 2 turns, restored" in problems["snapshot"]
+    )
 
 
 def test_a_restored_environment_that_says_something_else_of_itself_is_seen(world, problem):
@@ -221,7 +228,10 @@ def test_a_journal_whose_replay_is_another_is_seen(world, broken):
             return super().on_reset(rng, options) + (f" ({self.plays[0]})" if options else "")
 
     problems = broken(Counting)
-    assert breaks(problems, "journal") and "a replay of the journal diverges: task 0" in problems["journal"]
+    assert (
+        breaks(problems, "journal")
+        and "a replay of the journal diverges: task 0" in problems["journal"]
+    )
 
 
 def test_an_info_that_no_journal_can_hold_is_seen(world, problem):
@@ -251,7 +261,9 @@ def test_infos_that_a_vector_cannot_hold_are_seen(world, broken):
 
         def on_step(self, text):
             reply = super().on_step(text)
-            return Reply(reply.text, reply.reward, reply.stop, info={"mood": "bad" if self.number % 2 else 1})
+            return Reply(
+                reply.text, reply.reward, reply.stop, info={"mood": "bad" if self.number % 2 else 1}
+            )
 
     problems = broken(Mixed)
     assert set(problems) == {"vector"} and "invalid literal for int()" in problems["vector"]
@@ -294,7 +306,9 @@ def test_an_observation_over_the_limit_of_the_space_is_seen_in_its_place(world, 
         def on_step(self, text):
             reply = super().on_step(text)
             long = os.getpid() != here and not reply.stop
-            return Reply("x" * 70_000 if long else reply.text, reply.reward, reply.stop, info=reply.info)
+            return Reply(
+                "x" * 70_000 if long else reply.text, reply.reward, reply.stop, info=reply.info
+            )
 
     here = os.getpid()
     assert "does not fit in TextSpace(max_bytes=65536)" in vector(Capital)
@@ -318,7 +332,9 @@ def test_a_reset_in_a_vector_that_is_another_is_seen(world, vector):
 def test_good_ones_keep_the_clause_in_both_modes(world, quiz, register):
     for maker in (world, quiz):
         case = Subject(register(maker), {})
-        assert copies.check_vector(case) == f"{max(len(p.actions) for p in case.scenarios[1:3]) + 2} rounds of 2 " + (
+        assert copies.check_vector(
+            case
+        ) == f"{max(len(p.actions) for p in case.scenarios[1:3]) + 2} rounds of 2 " + (
             "environments in 2 modes"
         )
 

@@ -37,10 +37,20 @@ def plans(register):
 def test_plans_are_of_experts_of_tools_and_of_chance(quiz, world, plans):
     gold, other, tried, mixed = plans(world)
     assert [plan.seed for plan in (gold, other, tried, mixed)] == [0, 1, 3, 2]
-    assert gold.actions[:2] == ("think", "think") and gold.actions[2].startswith("answer ") and gold != other
-    assert mixed.actions[:2] == ("think", "think") and mixed.actions[2:] == tried.actions and len(tried.actions) == 3
+    assert (
+        gold.actions[:2] == ("think", "think")
+        and gold.actions[2].startswith("answer ")
+        and gold != other
+    )
+    assert (
+        mixed.actions[:2] == ("think", "think")
+        and mixed.actions[2:] == tried.actions
+        and len(tried.actions) == 3
+    )
     tried = plans(quiz)[2]
-    assert [action.startswith("<tool_call>") for action in tried.actions] == [True] * 4 + [False] * 3
+    assert [action.startswith("<tool_call>") for action in tried.actions] == [True] * 4 + [
+        False
+    ] * 3
     assert plans(world, 5)[2] != plans(world, 6)[2] and plans(world, 5) == plans(world, 5)
 
 
@@ -73,9 +83,10 @@ def test_calls_are_written_as_the_environment_reads_them(quiz, register):
         ("echo", {"text": "1", "times": 1, "also": []}),
         ("python", {"code": COUNTER}),
     ]
-    assert [get_format("hermes").parse(text, names).call.arguments for text in example_calls(env, "\ud800")][2] == {
-        "code": "\ud800"
-    }
+    assert [
+        get_format("hermes").parse(text, names).call.arguments
+        for text in example_calls(env, "\ud800")
+    ][2] == {"code": "\ud800"}
     env.format = OnlyPython()
     assert list(example_calls(env)) == [COUNTER]
 
@@ -102,7 +113,10 @@ def test_moments_differ_in_the_last_bit_and_not_in_nan():
         (["reset", "one", "else"], "it broke: at turn 2 it gave else and not two"),
         (["else", "one", "two"], "it broke: at reset it gave else and not reset"),
         (["reset", "one"], "it broke: at turn 2 it gave nothing, as it has ended and not two"),
-        (["reset", "one", "two", "three"], "it broke: at turn 3 it gave three and not nothing, as it has ended"),
+        (
+            ["reset", "one", "two", "three"],
+            "it broke: at turn 3 it gave three and not nothing, as it has ended",
+        ),
     ],
 )
 def test_the_first_difference_is_named(found, said):
@@ -115,4 +129,6 @@ def test_the_first_difference_is_named(found, said):
 def test_long_moments_are_cut_around_the_difference():
     with pytest.raises(Broken) as caught:
         same(["a" * 300 + "b" * 300], ["a" * 300 + "c" * 300], "it broke", turn=4)
-    assert str(caught.value) == (f"it broke: at turn 4 it gave …{'a' * 40}{'c' * 80}… and not …{'a' * 40}{'b' * 80}…")
+    assert str(caught.value) == (
+        f"it broke: at turn 4 it gave …{'a' * 40}{'c' * 80}… and not …{'a' * 40}{'b' * 80}…"
+    )

@@ -97,7 +97,9 @@ def pytest_in(project, *args):
 @pytest.mark.slow
 def test_a_package_is_checked_by_its_own_tests(project):
     done = pytest_in(project, "-k", "gold or steps")
-    found = re.findall(r"^(PASSED|FAILED) test_worlds\.py::test_(\w+)\[some/([^]]*)\]", done.stdout, re.M)
+    found = re.findall(
+        r"^(PASSED|FAILED) test_worlds\.py::test_(\w+)\[some/([^]]*)\]", done.stdout, re.M
+    )
     assert sorted((test, case, outcome) for outcome, test, case in found) == [
         ("contract", "Gone-v0-gold", "FAILED"),
         ("contract", "Gone-v0-steps", "FAILED"),
@@ -109,8 +111,14 @@ def test_a_package_is_checked_by_its_own_tests(project):
         ("marked", "World-v0(size=50)-steps", "PASSED"),
     ], done.stdout + done.stderr
     assert f"{4 * (len(CLAUSES) - 2)} deselected" in done.stdout
-    assert "some/World-v0 breaks the clause gold (playing the gold earns a total reward of 1): seed 0" in done.stdout
-    assert "some/Gone-v0 of the package Some_Worlds 'some_worlds.gone:World': there is no module" in done.stdout
+    assert (
+        "some/World-v0 breaks the clause gold (playing the gold earns a total reward of 1): seed 0"
+        in done.stdout
+    )
+    assert (
+        "some/Gone-v0 of the package Some_Worlds 'some_worlds.gone:World': there is no module"
+        in done.stdout
+    )
     assert "Traceback" not in done.stdout
 
 
@@ -120,25 +128,37 @@ def test_what_is_wrong_with_a_mark_is_said(arguments):
     with pytest.raises(pytest.UsageError) as caught:
         environment(mark)
     assert (
-        str(caught.value) == f"the mark turngym_env has the arguments {arguments}; it takes one id, and options by name"
+        str(caught.value)
+        == f"the mark turngym_env has the arguments {arguments}; it takes one id, and options by name"
     )
-    assert environment(pytest.mark.turngym_env("some/World-v0", size=3).mark) == ("some/World-v0", {"size": 3})
+    assert environment(pytest.mark.turngym_env("some/World-v0", size=3).mark) == (
+        "some/World-v0",
+        {"size": 3},
+    )
 
 
 def test_the_package_under_test_is_the_one_in_the_root_folder(tmp_path):
-    assert declared(Path(turngym.__file__).parent) == [entry.id for entry in ENVS if not entry.needs]
+    assert declared(Path(turngym.__file__).parent) == [
+        entry.id for entry in ENVS if not entry.needs
+    ]
     with pytest.raises(
-        pytest.UsageError, match=r"pyproject\.toml names no project, .* mark the test with @pytest\.mark\."
+        pytest.UsageError,
+        match=r"pyproject\.toml names no project, .* mark the test with @pytest\.mark\.",
     ):
         declared(tmp_path)
     (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
     with pytest.raises(pytest.UsageError, match="names no project"):
         declared(tmp_path)
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\n')
-    with pytest.raises(pytest.UsageError, match=r"other is installed without entry points of the group turngym\.envs"):
+    with pytest.raises(
+        pytest.UsageError,
+        match=r"other is installed without entry points of the group turngym\.envs",
+    ):
         declared(tmp_path)
 
 
 def test_the_plugin_is_declared():
     config = tomllib.loads((Path(turngym.__file__).parent / "pyproject.toml").read_text("utf-8"))
-    assert config["project"]["entry-points"]["pytest11"] == {"turngym": "turngym.agents.pytest_plugin"}
+    assert config["project"]["entry-points"]["pytest11"] == {
+        "turngym": "turngym.agents.pytest_plugin"
+    }

@@ -9,7 +9,10 @@ import pytest
 from turngym.agents.check import search
 from turngym.tools import PythonTool
 
-HEAD, TAIL = f"55{os.getpid():08d}", "44433322"  # of this process: others may leave theirs in the temporary folder
+HEAD, TAIL = (
+    f"55{os.getpid():08d}",
+    "44433322",
+)  # of this process: others may leave theirs in the temporary folder
 CALL = f"\nprint(search({HEAD!r}, {TAIL!r}, SINCE))"
 SPELLED = f"h, t = {HEAD!r}, {TAIL!r}\n"
 
@@ -20,7 +23,9 @@ def found(setup, level="namespaces"):
     try:
         if setup:
             assert tool.call({"code": SPELLED + setup}).status == "ok"
-        result = tool.call({"code": Path(search.__file__).read_text("utf-8") + CALL.replace("SINCE", repr(since))})
+        result = tool.call(
+            {"code": Path(search.__file__).read_text("utf-8") + CALL.replace("SINCE", repr(since))}
+        )
     finally:
         tool.close()
     assert result.status == "ok", result.text
@@ -40,7 +45,10 @@ def test_the_program_does_not_find_itself():
         ("import sys; sys.argv.append(h + t)", {"arguments", "objects"}),
         ("import os; os.mkdir('a'); open('a/b', 'w').write(h + t) and None", {"working folder"}),
         ("open(h + t, 'w').close()", {"working folder"}),
-        ("import os; f = open('x', 'w+'); f.write(h + t); f.flush(); os.remove('x')", {"open files"}),
+        (
+            "import os; f = open('x', 'w+'); f.write(h + t); f.flush(); os.remove('x')",
+            {"open files"},
+        ),
         (
             "import tempfile; f = tempfile.TemporaryFile(dir='/tmp'); f.write((h + t).encode()); f.flush()",
             {"open files"},
@@ -69,7 +77,16 @@ def test_halves_that_stand_apart_are_not_it():
 
 def test_the_program_needs_nothing_of_the_package():
     tree = ast.parse(Path(search.__file__).read_text("utf-8"))
-    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
+    names = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
+    names += [
+        node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level == 0
+    ]
     assert all(name.split(".")[0] in sys.stdlib_module_names for name in names)
     assert not any(node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))

@@ -31,7 +31,10 @@ def test_a_warning_of_gymnasiums_check_is_seen(world, broken):
 
     problems = broken(Warned)
     assert breaks(problems, "gymnasium")
-    assert "check_env gives 1 warnings" in problems["gymnasium"] and "`seed` function" in problems["gymnasium"]
+    assert (
+        "check_env gives 1 warnings" in problems["gymnasium"]
+        and "`seed` function" in problems["gymnasium"]
+    )
 
 
 def test_a_warning_of_the_environments_own_is_seen(world, problem):
@@ -76,7 +79,10 @@ def test_a_gold_that_earns_less_than_one_is_seen(world, broken):
             return Reply(reply.text, reply.reward / 2, reply.stop, info=reply.info)
 
     problems = broken(HalfPaid)
-    assert breaks(problems, "gold") and "earns 0.5 and ends with 'answered'; it must earn 1" in problems["gold"]
+    assert (
+        breaks(problems, "gold")
+        and "earns 0.5 and ends with 'answered'; it must earn 1" in problems["gold"]
+    )
 
 
 def test_a_gold_that_earns_more_than_one_is_seen(world, problem):
@@ -103,7 +109,9 @@ def test_a_plan_that_ends_too_soon_is_seen(world, problem):
         def gold(self):
             return super().gold()[-1 if self.turn else 0 :][:1]
 
-    assert "does not end the episode; gold() must hold an action for every turn left" in problem("gold", Unfinished)
+    assert "does not end the episode; gold() must hold an action for every turn left" in problem(
+        "gold", Unfinished
+    )
 
 
 def test_a_gold_that_changes_when_it_is_asked_for_is_seen(world, problem):
@@ -138,7 +146,9 @@ def test_seeds_that_are_ignored_are_seen(world, broken):
             return super().on_step(text) if text.startswith("answer") else Reply("hm")
 
     problems = broken(Unseeded)
-    assert breaks(problems, "seeds") and "16 seeds give one and the same episode" in problems["seeds"]
+    assert (
+        breaks(problems, "seeds") and "16 seeds give one and the same episode" in problems["seeds"]
+    )
 
 
 def test_one_task_has_nothing_to_draw(world, problem):
@@ -199,13 +209,17 @@ def test_other_sources_of_chance_are_seen(world, problem):
     class Clock(world):
         def on_step(self, text):
             reply = super().on_step(text)
-            return Reply(reply.text, reply.reward, reply.stop, info={"seconds": time.perf_counter()})
+            return Reply(
+                reply.text, reply.reward, reply.stop, info={"seconds": time.perf_counter()}
+            )
 
     for name in ("seeds", "threads", "fork", "snapshot", "journal", "vector"):
         assert "seconds" in problem(name, Clock)
 
 
-@pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: random.seed(0), lambda: np.random.seed(0)])
+@pytest.mark.parametrize(
+    "draw", [random.random, np.random.rand, lambda: random.seed(0), lambda: np.random.seed(0)]
+)
 def test_shared_generators_are_watched(draw, world, problem):
     class Rolling(world):
         def on_step(self, text):
@@ -226,7 +240,10 @@ def test_a_generator_that_everyone_shares_is_left_as_it_was(world, broken):
     random.seed(5)
     np.random.seed(5)
     problems = broken(Rolling)
-    assert breaks(problems, "generators") and "random and numpy.random; use self.np_random" in problems["generators"]
+    assert (
+        breaks(problems, "generators")
+        and "random and numpy.random; use self.np_random" in problems["generators"]
+    )
 
 
 def test_the_clause_on_generators_puts_them_back(world, register):
@@ -323,7 +340,9 @@ def words(tmp_path, monkeypatch):
 
 
 def process(env_id, **options):
-    return run(next(clause for clause in CLAUSES if clause.name == "process"), Subject(env_id, options))
+    return run(
+        next(clause for clause in CLAUSES if clause.name == "process"), Subject(env_id, options)
+    )
 
 
 def test_a_second_process_sees_the_same_episodes_whatever_it_prints(words):
@@ -333,11 +352,16 @@ def test_a_second_process_sees_the_same_episodes_whatever_it_prints(words):
 def test_the_order_of_a_set_breaks_this_clause_and_no_other(words):
     problems = {result.name: result.problem for result in check(words("set")) if not result.ok}
     assert set(problems) == {"process"}
-    assert "another episode in a second process (does it use hash() or the order of a set?): at reset" in str(problems)
+    assert (
+        "another episode in a second process (does it use hash() or the order of a set?): at reset"
+        in str(problems)
+    )
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(None, "1"), ("0", "1"), ("1", "2")])
-def test_the_second_process_has_another_hash_seed_and_the_same_paths(ours, theirs, words, monkeypatch):
+def test_the_second_process_has_another_hash_seed_and_the_same_paths(
+    ours, theirs, words, monkeypatch
+):
     def run(argv, *, env, **_):
         given.update(env)
         return subprocess.CompletedProcess(argv, 1, "", "at line 3\nOSError: no display\n")
@@ -346,7 +370,9 @@ def test_the_second_process_has_another_hash_seed_and_the_same_paths(ours, their
     if ours is not None:
         monkeypatch.setenv("PYTHONHASHSEED", ours)
     monkeypatch.setattr(subprocess, "run", run)
-    assert process(words()).problem == "a second process ended with exit code 1: OSError: no display"
+    assert (
+        process(words()).problem == "a second process ended with exit code 1: OSError: no display"
+    )
     assert given["PYTHONHASHSEED"] == theirs
     assert given["PYTHONPATH"].split(os.pathsep) == [path or str(Path.cwd()) for path in sys.path]
 
@@ -362,6 +388,13 @@ def test_a_second_process_that_does_not_answer_is_left(words, monkeypatch):
 
 def test_what_has_no_name_in_another_process_is_said_not_to_be_checked(words, world, register):
     result = process(register(world))
-    assert result.ok and "not checked" in result.note and "register it by name, as 'module:factory'" in result.note
+    assert (
+        result.ok
+        and "not checked" in result.note
+        and "register it by name, as 'module:factory'" in result.note
+    )
     result = process(words(), sizes={1, 2})
-    assert result.ok and "not checked: the options of test/Words-sorted-v0 have no JSON form" in result.note
+    assert (
+        result.ok
+        and "not checked: the options of test/Words-sorted-v0 have no JSON form" in result.note
+    )

@@ -16,10 +16,16 @@ def breaks(problems, *clauses):
         ({"reward": float("inf")}, "turn 1: the reward is inf"),
         ({"info": {"bag": (1, 2)}}, "turn 1: info comes back from JSON as"),
         ({"info": {"bag": float("nan")}}, "turn 1: info is no JSON data"),
-        ({"info": {"messages": "hm"}}, "turn 1: info['messages'] must be messages of role and content"),
+        (
+            {"info": {"messages": "hm"}},
+            "turn 1: info['messages'] must be messages of role and content",
+        ),
         ({"info": {"messages": []}}, "turn 1: info['messages'] must be messages"),
         ({"role": "crowd"}, "turn 1: info['messages'] must be messages of role and content"),
-        ({"info": {"stop": "goal"}}, "turn 1: terminated is False, truncated False, and info holds ['stop']"),
+        (
+            {"info": {"stop": "goal"}},
+            "turn 1: terminated is False, truncated False, and info holds ['stop']",
+        ),
         ({"info": {"turn": 0}}, "turn 1: info['turn'] is 0; leave `turn` to the base class"),
         ({"valid": 1}, "turn 1: the reply's `valid` is 1; it must be True, False or None"),
         ({"text": "x" * 70_000}, "(70000 characters, 'xxx"),
@@ -86,7 +92,10 @@ def test_a_step_after_the_end_is_seen(world, broken):
             return super().step(action)
 
     problems = broken(Endless)
-    assert breaks(problems, "steps") and "a step after the end of an episode does not raise" in problems["steps"]
+    assert (
+        breaks(problems, "steps")
+        and "a step after the end of an episode does not raise" in problems["steps"]
+    )
 
 
 def test_a_step_before_the_first_reset_is_seen(world, problem):
@@ -124,7 +133,10 @@ def test_text_that_raises_is_seen(world, broken):
 
     problems = broken(Brittle)
     assert breaks(problems, "any-text")
-    assert "the action '\\x00' (1 characters) raises ValueError: embedded null byte" in problems["any-text"]
+    assert (
+        "the action '\\x00' (1 characters) raises ValueError: embedded null byte"
+        in problems["any-text"]
+    )
 
 
 @pytest.mark.parametrize("failure", [EnvFailure, ToolFailure])
@@ -135,14 +147,18 @@ def test_text_that_makes_the_environment_fail_is_seen(failure, world, problem):
                 raise failure("cannot encode this")
             return super().on_step(text)
 
-    assert "_error (cannot encode this); answer every text of an agent" in problem("any-text", Frail)
+    assert "_error (cannot encode this); answer every text of an agent" in problem(
+        "any-text", Frail
+    )
 
 
 def test_an_answer_to_long_text_that_no_space_holds_is_seen(world, problem):
     class Echoing(world):
         def on_step(self, text):
             reply = super().on_step(text)
-            return Reply(text if len(text) > 99 else reply.text, reply.reward, reply.stop, info=reply.info)
+            return Reply(
+                text if len(text) > 99 else reply.text, reply.reward, reply.stop, info=reply.info
+            )
 
     assert "is not in TextSpace(max_bytes=65536); shorten it" in problem("any-text", Echoing)
 

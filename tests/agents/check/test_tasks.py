@@ -17,7 +17,9 @@ def split(world):
             self.tasks = range(first, first + 100)
 
         def on_reset(self, rng, options):
-            return super().on_reset(rng, {"task": self.tasks[options.get("task", int(rng.integers(100)))]})
+            return super().on_reset(
+                rng, {"task": self.tasks[options.get("task", int(rng.integers(100)))]}
+            )
 
     return Split
 
@@ -38,7 +40,10 @@ def test_what_is_right_is_said(world, split, register):
     )
     assert note(register, Seeded).startswith("there are no tasks: episodes begin by seed")
     assert note(register, split) == "100 tasks; three splits"
-    assert note(register, split, split="valid") == "100 tasks; the splits of these options are not compared"
+    assert (
+        note(register, split, split="valid")
+        == "100 tasks; the splits of these options are not compared"
+    )
     (clause,) = [clause for clause in CLAUSES if clause.name == "tasks"]
     assert run(clause, Subject("turngym/Math-v0", {})).note.endswith("tasks; three splits")
 
@@ -48,9 +53,9 @@ def test_options_that_are_ignored_are_seen(world, problem):
         def on_reset(self, rng, options):
             return super().on_reset(rng, {})
 
-    assert "task 0 has the id 'number-" in problem("tasks", Deaf) and "begin the task options['task']" in problem(
+    assert "task 0 has the id 'number-" in problem(
         "tasks", Deaf
-    )
+    ) and "begin the task options['task']" in problem("tasks", Deaf)
 
     class Nameless(Deaf):
         def on_reset(self, rng, options):
@@ -66,7 +71,10 @@ def test_options_that_are_refused_are_seen(world, problem):
         def on_reset(self, rng, options):
             raise RuntimeError("no options please")
 
-    assert problem("tasks", Strict) == "reset(options={'task': 0}) raises RuntimeError: no options please"
+    assert (
+        problem("tasks", Strict)
+        == "reset(options={'task': 0}) raises RuntimeError: no options please"
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +121,9 @@ def test_a_split_that_is_missing_is_seen(split, problem):
         def __init__(self, split="train"):
             super().__init__({"train": "train", "test": "test"}[split])
 
-    assert problem("tasks", Two).startswith("it cannot be made with split='valid' (KeyError: 'valid'); training takes")
+    assert problem("tasks", Two).startswith(
+        "it cannot be made with split='valid' (KeyError: 'valid'); training takes"
+    )
 
 
 def test_hidden_information_is_compared_where_it_shows(world, register, problem):

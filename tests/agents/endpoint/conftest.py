@@ -16,6 +16,9 @@ def fast(monkeypatch):
 @pytest.fixture
 def tasks(tmp_path):
     path = tmp_path / "tasks.jsonl"
-    rows = [{"problem": f"What is {i} times 7?", "answer": str(7 * i), "id": f"t{i}"} for i in range(1, 5)]
+    rows = [
+        {"problem": f"What is {i} times 7?", "answer": str(7 * i), "id": f"t{i}"}
+        for i in range(1, 5)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

@@ -48,10 +48,16 @@ def test_a_known_good_reason_is_complete(reason):
         ("end_turn stop_sequence eos eos_token tool_call tool_calling tool_use", Finish.COMPLETE),
         ("length max_tokens MAX_TOKENS max_output_tokens", Finish.CUT),
         ("model_context_window_exceeded model_length", Finish.CONTEXT),
-        ("content_filter content-filter sensitive SAFETY RECITATION PROHIBITED_CONTENT refusal", Finish.WITHHELD),
+        (
+            "content_filter content-filter sensitive SAFETY RECITATION PROHIBITED_CONTENT refusal",
+            Finish.WITHHELD,
+        ),
         ("error ERROR abort cancelled canceled network_error timeout server_error", Finish.BROKEN),
         ("insufficient_system_resource overloaded", Finish.FULL),
-        ("MALFORMED_FUNCTION_CALL error_finish paused unknown OTHER FINISH_REASON_UNSPECIFIED 1 stopp", Finish.UNKNOWN),
+        (
+            "MALFORMED_FUNCTION_CALL error_finish paused unknown OTHER FINISH_REASON_UNSPECIFIED 1 stopp",
+            Finish.UNKNOWN,
+        ),
     ],
 )
 def test_what_a_reason_means(reasons, meaning):
@@ -64,18 +70,33 @@ def test_what_a_reason_means(reasons, meaning):
     [
         *(
             (reason, True)
-            for reason in ("error", "ABORT", "insufficient_system_resource", "network_error", "cancelled")
+            for reason in (
+                "error",
+                "ABORT",
+                "insufficient_system_resource",
+                "network_error",
+                "cancelled",
+            )
         ),
-        *((reason, False) for reason in ("content_filter", "SAFETY", "sensitive", "refusal", "new_word", "OTHER")),
+        *(
+            (reason, False)
+            for reason in ("content_filter", "SAFETY", "sensitive", "refusal", "new_word", "OTHER")
+        ),
     ],
 )
-def test_an_answer_that_broke_off_is_no_answer_with_and_without_a_text(tasks, tmp_path, reason, passes, content):
+def test_an_answer_that_broke_off_is_no_answer_with_and_without_a_text(
+    tasks, tmp_path, reason, passes, content
+):
     """What may pass is asked again; what was kept back for its content, or is not known, is a failure."""
     server = Odd(once(completion({"content": content}, finish=reason)))
     report, episodes = evaluated(server, tasks, tmp_path / "e")
     outcomes = [episode.outcome for episode in episodes]
     if passes:
-        assert outcomes == [Outcome.DONE] * 4 and report.success.value == 1.0 and len(server.asked) == 9
+        assert (
+            outcomes == [Outcome.DONE] * 4
+            and report.success.value == 1.0
+            and len(server.asked) == 9
+        )
     else:
         assert outcomes.count(Outcome.INFRA_ERROR) == 1 and math.isnan(episodes[1].score)
         assert report.success.value == 1.0 and len(server.asked) == 7 and reason in report.failure
@@ -94,8 +115,16 @@ def test_an_answer_that_always_breaks_off_fails_its_episode_alone(tasks):
 
     server = Odd(odd)
     report, episodes = evaluated(server, tasks)
-    assert [episode.stop for episode in episodes] == ["answered", "infra_error", "answered", "answered"]
-    assert len(server.asked) == 6 + 3 and "broke its answer off with finish_reason 'error'" in report.failure
+    assert [episode.stop for episode in episodes] == [
+        "answered",
+        "infra_error",
+        "answered",
+        "answered",
+    ]
+    assert (
+        len(server.asked) == 6 + 3
+        and "broke its answer off with finish_reason 'error'" in report.failure
+    )
 
 
 def test_a_word_can_be_declared_good(tasks, tmp_path):
@@ -103,12 +132,15 @@ def test_a_word_can_be_declared_good(tasks, tmp_path):
         return right(completion(multiply(asked), finish="All-Done"))
 
     with pytest.raises(
-        evaluate.NoScore, match=r"'All-Done', which is not known.*; if it means.*add --finish-reason All-Done"
+        evaluate.NoScore,
+        match=r"'All-Done', which is not known.*; if it means.*add --finish-reason All-Done",
     ):
         evaluated(Odd(odd), tasks)
     report, _ = evaluated(Odd(odd), tasks, tmp_path / "e", finish_reason=("all_done",))
     assert (report.failed, report.success.value) == (0, 1.0)
-    assert json.loads((tmp_path / "e" / "settings.json").read_text())["finish_reason"] == ["all_done"]
+    assert json.loads((tmp_path / "e" / "settings.json").read_text())["finish_reason"] == [
+        "all_done"
+    ]
 
 
 def test_a_full_context_and_a_cut_are_the_models_in_every_word(tasks, tmp_path):
@@ -117,8 +149,12 @@ def test_a_full_context_and_a_cut_are_the_models_in_every_word(tasks, tmp_path):
         report, episodes = evaluated(server, tasks, tmp_path / reason)
         assert (episodes[1].stop, episodes[1].score, report.failed) == (stop, 0.0, 0)
         assert report.success.value == 0.75 and (report.cut > 0) == (stop == "no_answer")
-        assert [path.divergence for path in replay_journal(tmp_path / reason / "trees.jsonl")] == [None] * 4
-    (tmp_path / "model_context_window_exceeded" / "trees.jsonl").unlink()  # as if no episode had ended
+        assert [path.divergence for path in replay_journal(tmp_path / reason / "trees.jsonl")] == [
+            None
+        ] * 4
+    (
+        tmp_path / "model_context_window_exceeded" / "trees.jsonl"
+    ).unlink()  # as if no episode had ended
     server = Odd()
     _, episodes = evaluated(server, tasks, tmp_path / "model_context_window_exceeded", resume=True)
     assert [episode.stop for episode in episodes].count("context") == 1 and server.asked == []
@@ -144,7 +180,10 @@ def test_what_was_kept_back_for_its_content_is_not_drawn_again_whatever_else_is_
     data["choices"][0]["error"] = {"code": 403, "message": "flagged"}
     server = Odd(once(data))
     report, _ = evaluated(server, tasks)
-    assert (report.failed, len(server.asked)) == (1, 7) and "(content_filter): '403; flagged'" in report.failure
+    assert (report.failed, len(server.asked)) == (
+        1,
+        7,
+    ) and "(content_filter): '403; flagged'" in report.failure
 
 
 # --- errors with status 200
@@ -158,10 +197,27 @@ def test_what_was_kept_back_for_its_content_is_not_drawn_again_whatever_else_is_
         ({"error": "model is loading"}, "model is loading"),
         ({"detail": "CUDA out of memory"}, "CUDA out of memory"),
         ({"code": 50501, "msg": "system is too busy"}, "system is too busy"),
-        ({"choices": None, "base_resp": {"status_code": 1002, "status_msg": "try later"}}, "try later"),
-        ({"choices": [{"message": {"content": ""}, "finish_reason": "stop", "error": {"message": "died"}}]}, "died"),
+        (
+            {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "try later"}},
+            "try later",
+        ),
+        (
+            {
+                "choices": [
+                    {
+                        "message": {"content": ""},
+                        "finish_reason": "stop",
+                        "error": {"message": "died"},
+                    }
+                ]
+            },
+            "died",
+        ),
         (b'data: {"error": {"message": "upstream died"}}\n\ndata: [DONE]\n\n', "upstream died"),
-        (b"<html><title>busy</title><body>Come <b>back</b> later</body></html>", "busy Come back later"),
+        (
+            b"<html><title>busy</title><body>Come <b>back</b> later</body></html>",
+            "busy Come back later",
+        ),
         (b"Internal Server Error", "Internal Server Error"),
     ],
 )
@@ -181,33 +237,49 @@ def test_an_error_with_status_200_is_read_and_asked_again(tasks, tmp_path, data,
             "Insufficient balance.*; the quota or balance is",
         ),
         ({"code": 1113, "msg": "余额不足,请充值。"}, "余额不足.*; the quota or balance is spent"),
-        ({"error": {"message": "Unsupported parameter: 'seed'", "code": 400}}, "'seed'.*--request seed=none"),
+        (
+            {"error": {"message": "Unsupported parameter: 'seed'", "code": 400}},
+            "'seed'.*--request seed=none",
+        ),
     ],
 )
-def test_an_error_that_does_not_pass_ends_an_evaluation_only_as_its_first_answer(tasks, data, words):
+def test_an_error_that_does_not_pass_ends_an_evaluation_only_as_its_first_answer(
+    tasks, data, words
+):
     server = Odd(once(data, at=0))
     with pytest.raises(EndpointRefused, match=words):
         evaluated(server, tasks)
     assert len(server.asked) == 1
     server = Odd(once(data))
     report, episodes = evaluated(server, tasks)
-    assert [episode.stop for episode in episodes].count("infra_error") == 1 and len(server.asked) == 7
+    assert [episode.stop for episode in episodes].count("infra_error") == 1 and len(
+        server.asked
+    ) == 7
     assert report.success.value == 1.0
 
 
 def test_a_full_context_in_an_error_with_status_200_is_one(tasks):
-    _, episodes = evaluated(Odd(once({"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}})), tasks)
+    _, episodes = evaluated(
+        Odd(once({"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}})), tasks
+    )
     assert [episode.stop for episode in episodes].count("context") == 1
 
 
 def test_a_stream_without_an_error_says_how_to_have_none(tasks):
     chunk = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n\n'
-    with pytest.raises(EndpointRefused, match="it answered with a stream; add --request stream=false"):
+    with pytest.raises(
+        EndpointRefused, match="it answered with a stream; add --request stream=false"
+    ):
         evaluated(Odd(lambda number, asked: kept(chunk)), tasks)
 
 
 def test_an_error_page_is_read_whole_and_unpacked(tasks):
-    long = {"error": {"metadata": "x" * 500, "message": "Provider returned error: prompt is too long: 9 > 8 maximum"}}
+    long = {
+        "error": {
+            "metadata": "x" * 500,
+            "message": "Provider returned error: prompt is too long: 9 > 8 maximum",
+        }
+    }
 
     def odd(number, asked):
         body = gzip.compress(json.dumps(long).encode())
@@ -268,7 +340,9 @@ def test_tokens_are_counted_as_they_are_written(usage, counts):
 
 def test_the_command_says_what_is_unknown_and_what_was_learned(tasks, monkeypatch, capsys):
     def odd(number, asked):
-        if number and any("reasoning" not in said for said in asked["messages"] if said["role"] == "assistant"):
+        if number and any(
+            "reasoning" not in said for said in asked["messages"] if said["role"] == "assistant"
+        ):
             return kept(b'{"error": "reasoning is missing"}', "400 Bad Request")
         data = completion(multiply(asked) | {"reasoning": "Hm"})
         del data["model"], data["usage"]
@@ -276,10 +350,25 @@ def test_the_command_says_what_is_unknown_and_what_was_learned(tasks, monkeypatc
 
     monkeypatch.setattr("turngym.agents.terminal.console.width", 200)
     with Odd(odd).run() as url, pytest.raises(SystemExit, match="0"):
-        cli.main(["eval", PYTHON, "--model", "m", "--base-url", url, "--tasks", str(tasks), "--episodes", "4"])
+        cli.main(
+            [
+                "eval",
+                PYTHON,
+                "--model",
+                "m",
+                "--base-url",
+                url,
+                "--tasks",
+                str(tasks),
+                "--episodes",
+                "4",
+            ]
+        )
     out = capsys.readouterr().out
     assert "unknown: 8 requests, an unknown number of tokens" in out
-    assert re.search("reasoning +sent back: the server refused a request without reasoning +\n", out)
+    assert re.search(
+        "reasoning +sent back: the server refused a request without reasoning +\n", out
+    )
 
 
 # --- calls in other forms
@@ -295,7 +384,11 @@ CODE = {"code": "print(6*7)"}
         {"content": None, "tool_calls": [call("python", CODE)]},
         {"content": None, "tool_calls": [{"name": "python", "arguments": CODE}]},
         {"content": None, "function_call": {"name": "python", "arguments": json.dumps(CODE)}},
-        {"content": None, "tool_calls": None, "function_call": {"name": "python", "arguments": CODE}},
+        {
+            "content": None,
+            "tool_calls": None,
+            "function_call": {"name": "python", "arguments": CODE},
+        },
         {
             "content": None,
             "tool_calls": [],
@@ -316,7 +409,9 @@ def test_calls_in_older_and_doubled_forms_are_read(message):
     assert result == {"role": "tool", "tool_call_id": heard["tool_calls"][0]["id"], "content": "42"}
 
 
-@pytest.mark.parametrize("arguments", ['"print(1)"', '["a"]', "7", '"{"', "null", '{"code": "\\"x\\""}'])
+@pytest.mark.parametrize(
+    "arguments", ['"print(1)"', '["a"]', "7", '"{"', "null", '{"code": "\\"x\\""}']
+)
 def test_arguments_that_hold_no_object_stay_as_they_are(arguments):
     answer = Answer.read(Node(completion({"tool_calls": [call("python", arguments)]})))
     assert answer.call is not None and answer.call.arguments == arguments

@@ -54,14 +54,18 @@ def evaluated(url, out=None, env=PYTHON, episodes=4, resume=False, seed=0, optio
         "out": out,
     }
     options = {"split": "test", "tasks": None, **dict(options)}
-    return evaluate.run(evaluate.prepare(env, options, **settings, resume=resume, endpoint=endpoint))
+    return evaluate.run(
+        evaluate.prepare(env, options, **settings, resume=resume, endpoint=endpoint)
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_tasks():
     """The tasks that are drawn are among those that the scripted model knows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate, "pick_tasks", lambda tasks, count, seed: list(range(seed, seed + count)))
+        patch.setattr(
+            evaluate, "pick_tasks", lambda tasks, count, seed: list(range(seed, seed + count))
+        )
         yield
 
 
@@ -72,18 +76,32 @@ def test_tool_calls_are_played_as_text_and_go_back_as_calls(served, tmp_path):
     server, url = served(reasoning=True)
     report = evaluated(url, tmp_path)
     trees = list(read_trees(tmp_path / "trees.jsonl"))
-    assert [tree.key for tree in trees] == [(sample, 0, task) for task in range(4) for sample in (0, 1)]
+    assert [tree.key for tree in trees] == [
+        (sample, 0, task) for task in range(4) for sample in (0, 1)
+    ]
     assert report.episodes == 8 and 0 < report.success.value < 1 and report.tool_share == 1.0
     assert [path.divergence for path in replay_journal(tmp_path / "trees.jsonl")] == [None] * 8
     assert not any("Hm," in turn.text for tree in trees for turn in tree.turns[1:])
-    opening = next(asked for asked in server.asked if len(asked["messages"]) == len(server.asked[0]["messages"]))
+    opening = next(
+        asked
+        for asked in server.asked
+        if len(asked["messages"]) == len(server.asked[0]["messages"])
+    )
     _, info = ENVS[PYTHON].reset(options={"task": 0})
-    assert opening["tools"] == info["tools"] and opening["max_tokens"] == 64 and opening["temperature"] == 1.0
+    assert (
+        opening["tools"] == info["tools"]
+        and opening["max_tokens"] == 64
+        and opening["temperature"] == 1.0
+    )
     later = [asked for asked in server.asked if asked["messages"][-1]["role"] == "tool"]
     assert later
     for asked in later:
         said, heard = asked["messages"][-2:]
-        assert said["role"] == "assistant" and said["content"] is None and "reasoning_content" not in said
+        assert (
+            said["role"] == "assistant"
+            and said["content"] is None
+            and "reasoning_content" not in said
+        )
         assert heard["tool_call_id"] == said["tool_calls"][0]["id"] == "call-0"
     seeds = [asked["seed"] for asked in server.asked]
     assert len(set(seeds)) == len(seeds)  # the samples of a task differ
@@ -92,8 +110,13 @@ def test_tool_calls_are_played_as_text_and_go_back_as_calls(served, tmp_path):
     assert json.loads((tmp_path / "eval.json").read_text())["usage"] == report.usage
     rows = list(read_sealed(tmp_path / "requests.jsonl"))
     assert all(row.keys() == {"key", "request", "answer"} for row in rows)
-    assert {row.pop("crc32") for row in map(json.loads, (tmp_path / "requests.jsonl").read_text().splitlines())}
-    assert sorted(json.dumps(row["request"]) for row in rows) == sorted(map(json.dumps, server.asked))
+    assert {
+        row.pop("crc32")
+        for row in map(json.loads, (tmp_path / "requests.jsonl").read_text().splitlines())
+    }
+    assert sorted(json.dumps(row["request"]) for row in rows) == sorted(
+        map(json.dumps, server.asked)
+    )
     assert {tuple(row["key"]) for row in rows} >= {(0, 0, 0), (1, 3, 0)} and len(rows) == len(seeds)
 
 
@@ -101,10 +124,20 @@ def test_tool_calls_are_played_as_text_and_go_back_as_calls(served, tmp_path):
 def test_one_request_at_a_time_and_sixteen_give_the_same(served, tmp_path):
     trouble = iter(["429", "", "500", "cut", "429 later", "", "", "503"] * 3)
     for name, settings in (("one", {"concurrency": 1}), ("many", {"concurrency": 16})):
-        plan = (lambda number, asked: next(trouble, "") if number else "") if name == "many" else lambda n, a: ""
-        evaluated(served(plan=plan)[1], tmp_path / name, episodes=12, retries=24, **settings)  # one may meet all
-    assert (tmp_path / "one" / "trees.jsonl").read_bytes() == (tmp_path / "many" / "trees.jsonl").read_bytes()
-    assert (tmp_path / "one" / "eval.json").read_bytes() == (tmp_path / "many" / "eval.json").read_bytes()
+        plan = (
+            (lambda number, asked: next(trouble, "") if number else "")
+            if name == "many"
+            else lambda n, a: ""
+        )
+        evaluated(
+            served(plan=plan)[1], tmp_path / name, episodes=12, retries=24, **settings
+        )  # one may meet all
+    assert (tmp_path / "one" / "trees.jsonl").read_bytes() == (
+        tmp_path / "many" / "trees.jsonl"
+    ).read_bytes()
+    assert (tmp_path / "one" / "eval.json").read_bytes() == (
+        tmp_path / "many" / "eval.json"
+    ).read_bytes()
 
 
 def test_a_system_prompt_teaches_calls_where_they_are_text(served, tmp_path):
@@ -118,7 +151,9 @@ def test_a_system_prompt_teaches_calls_where_they_are_text(served, tmp_path):
         "assistant",
     }
     assert any(
-        turn.text.startswith("Let me see.\n<python>") for t in read_trees(tmp_path / "trees.jsonl") for turn in t.turns
+        turn.text.startswith("Let me see.\n<python>")
+        for t in read_trees(tmp_path / "trees.jsonl")
+        for turn in t.turns
     )
     assert [path.divergence for path in replay_journal(tmp_path / "trees.jsonl")] == [None] * 8
 
@@ -139,7 +174,9 @@ def one(message, url_of=None, finish="", turns=2, **rest):
 
     server = ChatServer(model, lambda number, asked: finish if number == 0 else "")
     with server.run() as url:
-        endpoint = Endpoint(EndpointOptions(model="m", base_url=url, retries=1, timeout=5.0, **rest))
+        endpoint = Endpoint(
+            EndpointOptions(model="m", base_url=url, retries=1, timeout=5.0, **rest)
+        )
         try:
             return play(make(PYTHON, max_turns=turns), EndpointPlayer(endpoint, 0), 0), server.asked
         finally:
@@ -154,20 +191,40 @@ CODE = json.dumps({"code": "print(6*7)"})
     [
         ({"content": None, "tool_calls": [call("python", CODE)]}, "<tool_call>", "42"),
         ({"content": "First,", "tool_calls": [call("python", CODE)]}, "First,\n<tool_call>", "42"),
-        ({"content": "", "tool_calls": [call("python", {"code": "print(6*7)"})]}, "<tool_call>", "42"),
+        (
+            {"content": "", "tool_calls": [call("python", {"code": "print(6*7)"})]},
+            "<tool_call>",
+            "42",
+        ),
         ({"tool_calls": [call("python", CODE), call("python", "{}", 1)]}, "<tool_call>", "42"),
         ({"content": "<think>hm", "tool_calls": [call("python", CODE)]}, "<tool_call>", "42"),
-        ({"content": "<tool_call>{}</tool_call>", "tool_calls": [call("python", CODE)]}, "<tool_call>\n{", "42"),
+        (
+            {"content": "<tool_call>{}</tool_call>", "tool_calls": [call("python", CODE)]},
+            "<tool_call>\n{",
+            "42",
+        ),
         (
             {"tool_calls": [call("python", '{"code": "print(')]},
             "<tool_call>",
             'error: malformed tool call: "arguments" is not valid JSON (Unterminated string',
         ),
-        ({"tool_calls": [call("python", "[1]")]}, "<tool_call>", '"arguments" must be an object, it is a list'),
+        (
+            {"tool_calls": [call("python", "[1]")]},
+            "<tool_call>",
+            '"arguments" must be an object, it is a list',
+        ),
         ({"tool_calls": [call("python", "")]}, "<tool_call>", "python needs the argument 'code'"),
-        ({"tool_calls": [call("pyton", CODE)]}, "<tool_call>", "there is no tool 'pyton'; the tools are python"),
+        (
+            {"tool_calls": [call("pyton", CODE)]},
+            "<tool_call>",
+            "there is no tool 'pyton'; the tools are python",
+        ),
         ({"tool_calls": [{**call("python", CODE), "id": None}]}, "<tool_call>", "42"),
-        ({"content": [{"type": "thinking"}, {"type": "text", "text": "<tool_call>x"}]}, "<tool_call>x", "malformed"),
+        (
+            {"content": [{"type": "thinking"}, {"type": "text", "text": "<tool_call>x"}]},
+            "<tool_call>x",
+            "malformed",
+        ),
     ],
 )
 def test_every_kind_of_call_becomes_one_turn(message, text, reply):
@@ -178,7 +235,11 @@ def test_every_kind_of_call_becomes_one_turn(message, text, reply):
     if "tool_calls" not in message:
         assert (said["content"], heard["role"]) == ("<tool_call>x", "user")
         return
-    assert heard == {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": tree.turns[2].text}
+    assert heard == {
+        "role": "tool",
+        "tool_call_id": said["tool_calls"][0]["id"],
+        "content": tree.turns[2].text,
+    }
     assert len(said["tool_calls"]) == 1 and said["tool_calls"][0]["id"]
     assert isinstance(json.loads(said["tool_calls"][0]["function"]["arguments"]), dict)
 
@@ -189,7 +250,9 @@ def test_every_kind_of_call_becomes_one_turn(message, text, reply):
 def test_an_empty_answer_is_the_models_own(message):
     tree, _ = one(message)
     (leaf,) = tree.leaves
-    assert (leaf.stop, leaf.score) == ("no_answer", 0.0) and tree.turns[1].text == message.get("refusal", "")
+    assert (leaf.stop, leaf.score) == ("no_answer", 0.0) and tree.turns[1].text == message.get(
+        "refusal", ""
+    )
 
 
 def test_an_answer_that_was_cut_is_marked_and_one_that_was_withheld_has_no_score():
@@ -197,10 +260,17 @@ def test_an_answer_that_was_cut_is_marked_and_one_that_was_withheld_has_no_score
     assert (tree.turns[1].ended, tree.leaves[0].stop) == ("length", "no_answer")
     tree, asked = one({}, finish="withheld")
     (leaf,) = tree.leaves
-    assert (leaf.outcome, leaf.stop) == (Outcome.INFRA_ERROR, "infra_error") and leaf.score != leaf.score
+    assert (leaf.outcome, leaf.stop) == (
+        Outcome.INFRA_ERROR,
+        "infra_error",
+    ) and leaf.score != leaf.score
     assert "content_filter" in leaf.info["error"] and len(asked) == 1
     tree, _ = one({}, finish="too long")
-    assert (tree.leaves[0].stop, tree.leaves[0].outcome, tree.leaves[0].score) == ("context", "truncated", 0.0)
+    assert (tree.leaves[0].stop, tree.leaves[0].outcome, tree.leaves[0].score) == (
+        "context",
+        "truncated",
+        0.0,
+    )
 
 
 # --- servers in trouble
@@ -213,7 +283,10 @@ def test_what_may_pass_is_asked_again(served, way, tmp_path):
     assert (report.failed, report.episodes) == (0, 8)
     rows = [row for row in read_sealed(tmp_path / "requests.jsonl") if "failure" in row]
     assert len(server.asked) == report.usage["requests"] + 3
-    assert len(rows) == 3 or way in ("reset", "cut")  # a reused connection that breaks is not the server's failure
+    assert len(rows) == 3 or way in (
+        "reset",
+        "cut",
+    )  # a reused connection that breaks is not the server's failure
     assert {row["failure"]["fault"] for row in rows} <= {"full", "status", "connect", "malformed"}
 
 
@@ -228,12 +301,21 @@ def test_what_may_pass_is_asked_again(served, way, tmp_path):
 )
 def test_what_does_not_pass_is_a_failure_and_no_score(served, tmp_path, way, fault, tries):
     def plan(number, asked):
-        return way if number and asked["messages"][-1]["content"] == ENVS[PYTHON].tasks[1].prompt else ""
+        return (
+            way
+            if number and asked["messages"][-1]["content"] == ENVS[PYTHON].tasks[1].prompt
+            else ""
+        )
 
     server, url = served(plan=plan)
     report = evaluated(url, tmp_path, concurrency=1)  # so that the first request is known
     assert (report.failed, report.stops["infra_error"]) == (2, 2) and url in report.failure
-    failed = [leaf for tree in read_trees(tmp_path / "trees.jsonl") for leaf in tree.leaves if not leaf.rewarded]
+    failed = [
+        leaf
+        for tree in read_trees(tmp_path / "trees.jsonl")
+        for leaf in tree.leaves
+        if not leaf.rewarded
+    ]
     assert all(leaf.info["engine"] == fault and leaf.score != leaf.score for leaf in failed)
     assert len(server.asked) == report.usage["requests"] + 2 * tries
     server.plan = lambda number, asked: ""
@@ -256,7 +338,10 @@ def test_a_server_that_hangs_is_given_up(served, way):
             "401",
             "answered 401: .*it wants a key in the environment variable OPENAI_API_KEY, which is not set; --api",
         ),
-        ("page", "it is not JSON.*DOCTYPE html.*; check --model, and --base-url, which often ends in /v1"),
+        (
+            "page",
+            "it is not JSON.*DOCTYPE html.*; check --model, and --base-url, which often ends in /v1",
+        ),
         ("no tools", "answered 400: .*auto.*or add --tool-calls text"),
         ("400", "temperature is not supported.*; leave it out with --request temperature=none$"),
         ("500", "answered 500: .*oops"),
@@ -281,7 +366,8 @@ def test_what_the_first_request_meets_ends_the_evaluation(served, tmp_path, way,
 def test_another_address_says_what_to_check(served):
     server, url = served()
     with pytest.raises(
-        EndpointRefused, match=r"answered 404: .*Not Found.*; check --model, and --base-url, which often ends in"
+        EndpointRefused,
+        match=r"answered 404: .*Not Found.*; check --model, and --base-url, which often ends in",
     ):
         evaluated(f"{url}/api")
     with pytest.raises(EndpointRefused, match="check --base-url, and whether the server runs"):
@@ -318,7 +404,8 @@ def test_a_model_that_changes_ends_the_evaluation_and_loses_nothing(served, tmp_
     """In the middle of an evaluation, or between two parts of one."""
     server, url = served(plan=lambda number, asked: "other model" if number == 9 else "")
     with pytest.raises(
-        EndpointRefused, match=r"model '.*' answered, and 'scripted-1' did before; let that one answer, and add"
+        EndpointRefused,
+        match=r"model '.*' answered, and 'scripted-1' did before; let that one answer, and add",
     ):
         evaluated(url, tmp_path, concurrency=1)
     answered = [row for row in read_sealed(tmp_path / "requests.jsonl") if "answer" in row]
@@ -350,20 +437,32 @@ def test_a_spent_budget_leaves_the_rest_for_another_time(served, tmp_path):
     report = evaluated(url, tmp_path / "cut", token_budget=80, concurrency=1)
     asked = len(server.asked)
     assert asked == 6 and report.not_played == 8 - report.episodes > 0
-    assert json.loads((tmp_path / "cut" / "eval.json").read_text())["not_played"] == report.not_played
+    assert (
+        json.loads((tmp_path / "cut" / "eval.json").read_text())["not_played"] == report.not_played
+    )
     with pytest.raises(ValueError, match="begun with"):
         evaluated(url, tmp_path / "cut", resume=True, seed=1)
     settings = json.loads((tmp_path / "cut" / "settings.json").read_text())
     (tmp_path / "cut" / "settings.json").write_text(json.dumps(settings | {"base_url": url}))
     whole = evaluated(url, tmp_path / "cut", resume=True)
-    assert whole.not_played == 0 and whole.usage["requests"] == len(server.asked)  # none was asked twice
-    assert (tmp_path / "cut" / "trees.jsonl").read_bytes() == (tmp_path / "whole" / "trees.jsonl").read_bytes()
-    assert (tmp_path / "cut" / "eval.json").read_bytes() == (tmp_path / "whole" / "eval.json").read_bytes()
-    with pytest.raises(ValueError, match="no episode was over when the token budget was spent; add --resume"):
+    assert whole.not_played == 0 and whole.usage["requests"] == len(
+        server.asked
+    )  # none was asked twice
+    assert (tmp_path / "cut" / "trees.jsonl").read_bytes() == (
+        tmp_path / "whole" / "trees.jsonl"
+    ).read_bytes()
+    assert (tmp_path / "cut" / "eval.json").read_bytes() == (
+        tmp_path / "whole" / "eval.json"
+    ).read_bytes()
+    with pytest.raises(
+        ValueError, match="no episode was over when the token budget was spent; add --resume"
+    ):
         first = next(i for i in range(99) if dice(ENVS[PYTHON].tasks[i].prompt) >= 25)
         evaluated(url, tmp_path / "none", token_budget=1, concurrency=1, seed=first)
     server.plan = lambda number, asked: "no usage"
-    with pytest.raises(EndpointRefused, match="does not say how many tokens it used; leave out --token-budget"):
+    with pytest.raises(
+        EndpointRefused, match="does not say how many tokens it used; leave out --token-budget"
+    ):
         evaluated(url, tmp_path / "unknown", token_budget=80)
 
 
@@ -383,7 +482,9 @@ def test_answers_that_are_written_down_are_not_asked_for_again(served, tmp_path)
 
 def test_the_key_is_sent_and_nowhere_else(served, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("MY_KEY", KEY)
-    server, url = served(plan=lambda number, asked: {1: "leak", 3: "500", 5: "leak"}.get(number, ""))
+    server, url = served(
+        plan=lambda number, asked: {1: "leak", 3: "500", 5: "leak"}.get(number, "")
+    )
     evaluated(url, tmp_path / "out", api_key_env="MY_KEY")
     assert all(f"authorization: bearer {KEY}" in head.lower() for head in server.heads)
     server.plan = lambda number, asked: "401"
@@ -391,7 +492,9 @@ def test_the_key_is_sent_and_nowhere_else(served, tmp_path, monkeypatch, capfd):
         evaluated(url, tmp_path / "refused", api_key_env="MY_KEY")
     assert "…" in str(refused.value) and "MY_KEY; --api-key-env" in str(refused.value)
     texts = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(texts) > 4 and not any(KEY[:9] in text for text in [*texts, str(refused.value), *capfd.readouterr()])
+    assert len(texts) > 4 and not any(
+        KEY[:9] in text for text in [*texts, str(refused.value), *capfd.readouterr()]
+    )
 
 
 def test_a_placeholder_for_a_key_is_no_secret_and_changes_no_answer(served, tmp_path, monkeypatch):
@@ -415,16 +518,31 @@ def test_a_cut_key_is_hidden_too(monkeypatch):
     ("args", "message"),
     [
         (["--model", "m"], "--model is 'm', and --base-url is not given; give both"),
-        (["--base-url", "http://x"], "--base-url is 'http://x', and --model is not given; give both"),
+        (
+            ["--base-url", "http://x"],
+            "--base-url is 'http://x', and --model is not given; give both",
+        ),
         (["--model", "m", "--base-url", "x"], "'x' is no address of a server"),
-        (["--model", "m", "--base-url", "http://u:p@x"], "the address http://x has a user; a key is read from"),
+        (
+            ["--model", "m", "--base-url", "http://u:p@x"],
+            "the address http://x has a user; a key is read from",
+        ),
         (
             ["--model", "m", "--base-url", "http://x", "--policy", "tiny"],
             "--policy is 'tiny' and --model 'm'; give one",
         ),
-        (["--model", "m", "--base-url", "http://x", "--api-key-env", "NONE"], "variable NONE is not set or empty"),
-        (["--model", "m", "--base-url", "http://x", "--concurrency", "0"], "concurrency is 0; it must be at least 1"),
-        (["--model", "m", "--base-url", "http://x", "--request", "a"], "--request 'a' is not of the form name=value"),
+        (
+            ["--model", "m", "--base-url", "http://x", "--api-key-env", "NONE"],
+            "variable NONE is not set or empty",
+        ),
+        (
+            ["--model", "m", "--base-url", "http://x", "--concurrency", "0"],
+            "concurrency is 0; it must be at least 1",
+        ),
+        (
+            ["--model", "m", "--base-url", "http://x", "--request", "a"],
+            "--request 'a' is not of the form name=value",
+        ),
         (
             ["--model", "m", "--base-url", "http://x", "--request", "thinking={type: enabled}"],
             "--request 'thinking={type: enabled}' begins with '{' and is not JSON",
@@ -434,7 +552,16 @@ def test_a_cut_key_is_hidden_too(monkeypatch):
             "format is tags, which is not for structured tool calls; take hermes, or --tool-calls text",
         ),
         (
-            ["--model", "m", "--base-url", "http://x", "--option", "format=hermes", "--tool-calls", "text"],
+            [
+                "--model",
+                "m",
+                "--base-url",
+                "http://x",
+                "--option",
+                "format=hermes",
+                "--tool-calls",
+                "text",
+            ],
             "format is hermes, which is not for text tool calls; take tags",
         ),
     ],
@@ -451,18 +578,47 @@ def test_a_mistake_is_one_line(capsys, tmp_path, monkeypatch, args, message):
 def test_the_command_shows_what_was_used(served, capsys, monkeypatch):
     server, url = served(plan=lambda number, asked: "500" if number == 1 else "")
     monkeypatch.setattr("turngym.agents.terminal.console.width", 200)
-    args = ["--model", "m", "--base-url", url, "--episodes", "9", "--retries", "0", "--token-budget", "40"]
+    args = [
+        "--model",
+        "m",
+        "--base-url",
+        url,
+        "--episodes",
+        "9",
+        "--retries",
+        "0",
+        "--token-budget",
+        "40",
+    ]
     with pytest.raises(SystemExit) as left:
-        cli.main(["eval", PYTHON, *args, "--concurrency", "1", "--request", "seed=none", "top_p=0.5", "temperature=0"])
+        cli.main(
+            [
+                "eval",
+                PYTHON,
+                *args,
+                "--concurrency",
+                "1",
+                "--request",
+                "seed=none",
+                "top_p=0.5",
+                "temperature=0",
+            ]
+        )
     out = capsys.readouterr().out
     assert left.value.code == 0, out
     assert "scripted-1: 3 requests, 33 prompt and 9 completion tokens" in out and "oops" in out
     assert re.search("[5-7] episodes; add --resume and a larger --token-budget", out)
-    assert all("seed" not in asked and asked["top_p"] == 0.5 and asked["temperature"] == 0 for asked in server.asked)
+    assert all(
+        "seed" not in asked and asked["top_p"] == 0.5 and asked["temperature"] == 0
+        for asked in server.asked
+    )
     first = len(server.asked)
     with pytest.raises(SystemExit, match="0"):
         cli.main(["eval", PYTHON, *args, "--top-p", "0.9"])
-    assert all("seed" in asked and asked["top_p"] == 0.9 for asked in server.asked[first:]) and server.asked[first:]
+    assert (
+        all("seed" in asked and asked["top_p"] == 0.9 for asked in server.asked[first:])
+        and server.asked[first:]
+    )
 
 
 CHILD = """
@@ -480,7 +636,19 @@ main(sys.argv[1:])
 @pytest.mark.slow
 def test_a_killed_evaluation_goes_on_without_torch(served, tmp_path):
     server, url = served(plan=lambda number, asked: time.sleep(0.02) or "")
-    command = [sys.executable, "-c", CHILD, "eval", PYTHON, "--model", "m", "--base-url", url, "--episodes", "40"]
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        "eval",
+        PYTHON,
+        "--model",
+        "m",
+        "--base-url",
+        url,
+        "--episodes",
+        "40",
+    ]
     paths = {"PYTHONPATH": str(Path(turngym.__file__).parent.parent), "OPENAI_API_KEY": KEY}
 
     def run(out, *more):
@@ -491,12 +659,18 @@ def test_a_killed_evaluation_goes_on_without_torch(served, tmp_path):
         )
 
     questions = tmp_path / "questions.jsonl"
-    rows = [{"problem": task.prompt, "answer": task.gold} for task in map(ENVS[PYTHON].tasks.__getitem__, range(40))]
+    rows = [
+        {"problem": task.prompt, "answer": task.gold}
+        for task in map(ENVS[PYTHON].tasks.__getitem__, range(40))
+    ]
     questions.write_text("\n".join(map(json.dumps, rows)))
     for least in (1, 12, 30):
         with run(tmp_path / "cut", "--resume") as process:
             path = tmp_path / "cut" / "requests.jsonl"
-            while process.poll() is None and (path.read_bytes().count(b"\n") if path.exists() else 0) < least:
+            while (
+                process.poll() is None
+                and (path.read_bytes().count(b"\n") if path.exists() else 0) < least
+            ):
                 time.sleep(0.005)
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
@@ -506,8 +680,13 @@ def test_a_killed_evaluation_goes_on_without_torch(served, tmp_path):
         assert process.returncode == 0
     for name in ("trees.jsonl", "eval.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    answered = {path: list(read_sealed(tmp_path / path / "requests.jsonl")) for path in ("cut", "whole")}
-    assert len(answered["cut"]) == len(answered["whole"]) and len(server.asked) <= 2 * len(answered["cut"]) + 3 * 8
+    answered = {
+        path: list(read_sealed(tmp_path / path / "requests.jsonl")) for path in ("cut", "whole")
+    }
+    assert (
+        len(answered["cut"]) == len(answered["whole"])
+        and len(server.asked) <= 2 * len(answered["cut"]) + 3 * 8
+    )
 
 
 def test_calls_in_another_models_format_are_counted_and_named(tmp_path, capsys):
@@ -519,11 +698,17 @@ def test_calls_in_another_models_format_are_counted_and_named(tmp_path, capsys):
         with server.run() as url:
             report = evaluated(url, tmp_path / name, episodes=2)
         found = json.loads((tmp_path / name / "eval.json").read_text())
-        assert report.stops == ({"no_answer": 4} if name == "kimi" else {"answered": 4}) and report.reward == 0
+        assert (
+            report.stops == ({"no_answer": 4} if name == "kimi" else {"answered": 4})
+            and report.reward == 0
+        )
         if name == "thought":
             assert report.foreign_calls == {} and "foreign_calls" not in found
             continue
-        assert found["foreign_calls"].keys() == {"Kimi's"} and found["foreign_calls"]["Kimi's"]["turns"] == 4
+        assert (
+            found["foreign_calls"].keys() == {"Kimi's"}
+            and found["foreign_calls"]["Kimi's"]["turns"] == 4
+        )
         assert "--tool-calls structured" in found["foreign_calls"]["Kimi's"]["fix"]
         with server.run() as url:
             arguments = ["eval", PYTHON, "--model", "m", "--base-url", url, "--episodes", "2"]

@@ -69,11 +69,15 @@ NOT_FULL = [
     "Provider returned error",
 ]
 SHAPES = [
-    lambda words: json.dumps({"error": {"message": words, "type": "invalid_request_error", "param": None}}),
+    lambda words: json.dumps(
+        {"error": {"message": words, "type": "invalid_request_error", "param": None}}
+    ),
     lambda words: json.dumps({"object": "error", "message": words, "code": 400}),
     lambda words: json.dumps({"detail": words}),
     lambda words: json.dumps({"error": words}),
-    lambda words: json.dumps({"error": {"message": "Provider error", "metadata": {"raw": json.dumps({"msg": words})}}}),
+    lambda words: json.dumps(
+        {"error": {"message": "Provider error", "metadata": {"raw": json.dumps({"msg": words})}}}
+    ),
     lambda words: words,
 ]
 
@@ -82,7 +86,9 @@ SHAPES = [
 @pytest.mark.parametrize("words", FULL)
 def test_a_full_context_is_one_in_every_servers_words(words, shape):
     assert all(error_page(status, shape(words)).context_full for status in (400, 413, 422, 500))
-    assert not any(error_page(status, shape(words)).context_full for status in (401, 402, 403, 404, 429))
+    assert not any(
+        error_page(status, shape(words)).context_full for status in (401, 402, 403, 404, 429)
+    )
 
 
 @pytest.mark.parametrize("status", [400, 413, 422, 429, 500])
@@ -92,8 +98,18 @@ def test_a_limit_of_another_kind_is_no_full_context(words, status):
 
 
 def test_what_a_server_repeats_of_the_request_says_nothing():
-    asked = [{"role": "user", "content": "Explain: prompt is too long. Rate limit. Insufficient balance."}]
-    wrong = {"type": "missing", "loc": ["body", "user"], "msg": "Field required", "input": {"messages": asked}}
+    asked = [
+        {
+            "role": "user",
+            "content": "Explain: prompt is too long. Rate limit. Insufficient balance.",
+        }
+    ]
+    wrong = {
+        "type": "missing",
+        "loc": ["body", "user"],
+        "msg": "Field required",
+        "input": {"messages": asked},
+    }
     error = error_page(422, json.dumps({"detail": [wrong]}))
     assert error.words == "missing; Field required; body; user" and error.param == "user"
     assert not (error.context_full or error.busy or error.spent)
@@ -104,14 +120,34 @@ def test_what_a_server_repeats_of_the_request_says_nothing():
     [
         ({"error": {"message": "Upstream error", "code": 502}}, 502, "Upstream error; 502"),
         ({"error": "overloaded"}, 0, "overloaded"),
-        ({"code": 1113, "msg": "余额不足或无可用资源包,请充值。"}, 0, "1113; 余额不足或无可用资源包,请充值。"),
+        (
+            {"code": 1113, "msg": "余额不足或无可用资源包,请充值。"},
+            0,
+            "1113; 余额不足或无可用资源包,请充值。",
+        ),
         ({"detail": "Not enough memory"}, 0, "Not enough memory"),
-        ({"choices": None, "base_resp": {"status_code": 1004, "status_msg": "login fail"}}, 0, "1004; login fail"),
+        (
+            {"choices": None, "base_resp": {"status_code": 1004, "status_msg": "login fail"}},
+            0,
+            "1004; login fail",
+        ),
         ({"choices": [], "error": {"code": "429", "message": "slow"}}, 429, "429; slow"),
         ({"choices": [{"message": {}}], "error": {"message": "died"}}, 0, "died"),
         ({"object": "error", "message": "no", "code": 400}, 400, "no; 400"),
         ({"status": "queued", "id": "x"}, 0, "queued"),
-        ([{"error": {"code": 400, "message": "API key not valid", "status": "INVALID_ARGUMENT"}}], 400, ANY),
+        (
+            [
+                {
+                    "error": {
+                        "code": 400,
+                        "message": "API key not valid",
+                        "status": "INVALID_ARGUMENT",
+                    }
+                }
+            ],
+            400,
+            ANY,
+        ),
     ],
 )
 def test_an_error_in_an_answer_is_found_with_its_words(value, status, words):
@@ -124,7 +160,11 @@ def test_an_error_in_an_answer_is_found_with_its_words(value, status, words):
     [
         {"choices": [{"message": {}}]},
         {"choices": [{"message": {}}], "error": None, "code": 0, "msg": "success"},
-        {"choices": [{"message": {}}], "error": {}, "base_resp": {"status_code": 0, "status_msg": "success"}},
+        {
+            "choices": [{"message": {}}],
+            "error": {},
+            "base_resp": {"status_code": 0, "status_msg": "success"},
+        },
         {"id": "x", "model": "m", "choices": []},
         {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}]},
         {"choices": [{"message": {}}], "error": {"code": 0, "message": "OK"}},
@@ -138,9 +178,13 @@ def test_an_answer_without_an_error_has_none(value):
 
 
 def test_an_error_in_a_stream_is_found():
-    chunk = json.dumps({"id": "x", "object": "chat.completion.chunk", "choices": [{"delta": {"content": "a"}}]})
+    chunk = json.dumps(
+        {"id": "x", "object": "chat.completion.chunk", "choices": [{"delta": {"content": "a"}}]}
+    )
     error = json.dumps({"error": {"message": "upstream died", "code": 502}})
-    found = error_in_stream(f": OPENROUTER PROCESSING\n\ndata: {chunk}\n\ndata: {error}\n\ndata: [DONE]\n\n")
+    found = error_in_stream(
+        f": OPENROUTER PROCESSING\n\ndata: {chunk}\n\ndata: {error}\n\ndata: [DONE]\n\n"
+    )
     assert found is not None and (found.status, found.words) == (502, "upstream died; 502")
     assert error_in_stream(f"data: {chunk}\n\ndata: [DONE]\n\n") is None
     assert error_in_stream("data is what it is") is None
@@ -150,31 +194,59 @@ def test_an_error_in_a_stream_is_found():
     ("status", "words", "spent", "busy"),
     [
         (402, "pay", True, False),
-        (429, "You exceeded your current quota, please check your plan and billing details.", True, True),
+        (
+            429,
+            "You exceeded your current quota, please check your plan and billing details.",
+            True,
+            True,
+        ),
         (400, "Your credit balance is too low to access the API", True, False),
         (403, "Insufficient account balance", True, False),
         (0, "1113: 余额不足", True, False),
-        (429, "You exceeded your current quota. Quota exceeded for requests per minute, limit 15", False, True),
+        (
+            429,
+            "You exceeded your current quota. Quota exceeded for requests per minute, limit 15",
+            False,
+            True,
+        ),
         (400, "rate limit exceeded, try again", False, True),
         (400, "tokens per day (TPD): Limit 100000", False, True),
         (400, "invalid request", False, False),
     ],
 )
-def test_what_is_spent_does_not_pass_and_what_is_limited_for_a_time_does(status, words, spent, busy):
+def test_what_is_spent_does_not_pass_and_what_is_limited_for_a_time_does(
+    status, words, spent, busy
+):
     error = error_page(status, json.dumps({"error": {"message": words}}))
     assert (error.spent, error.busy) == (spent, busy)
 
 
-REQUEST = {"model": "m", "messages": [], "tools": [{}], "max_tokens": 4096, "temperature": 1.0, "top_p": 0.9, "seed": 7}
+REQUEST = {
+    "model": "m",
+    "messages": [],
+    "tools": [{}],
+    "max_tokens": 4096,
+    "temperature": 1.0,
+    "top_p": 0.9,
+    "seed": 7,
+}
 
 
 @pytest.mark.parametrize(
     ("status", "error", "fix"),
     [
         (400, "Unsupported parameter: 'seed'", "; leave it out with --request seed=none"),
-        (400, "Unrecognized request argument supplied: seed", "; leave it out with --request seed=none"),
+        (
+            400,
+            "Unrecognized request argument supplied: seed",
+            "; leave it out with --request seed=none",
+        ),
         (400, "property 'seed' is unsupported", "; leave it out with --request seed=none"),
-        (400, 'Unknown name "top_p": Cannot find field.', "; leave it out with --request top_p=none"),
+        (
+            400,
+            'Unknown name "top_p": Cannot find field.',
+            "; leave it out with --request top_p=none",
+        ),
         (
             400,
             "'temperature' does not support 0.7. Only the default (1)",
@@ -186,28 +258,60 @@ REQUEST = {"model": "m", "messages": [], "tools": [{}], "max_tokens": 4096, "tem
             "instead.",
             "; add --request max_tokens=none max_completion_tokens=4096",
         ),
-        (400, "temperature must be between 0 and 1", "--request temperature=VALUE, or leave it out"),
-        (400, "max_tokens is too large: 4096. This model supports at most 2048", "; take a smaller --max-tokens"),
+        (
+            400,
+            "temperature must be between 0 and 1",
+            "--request temperature=VALUE, or leave it out",
+        ),
+        (
+            400,
+            "max_tokens is too large: 4096. This model supports at most 2048",
+            "; take a smaller --max-tokens",
+        ),
         (429, "You exceeded your current quota", "; the quota or balance is spent"),
         (402, "Payment Required", "; the quota or balance is spent"),
-        (429, "Rate limit reached on tokens per min (TPM)", "take a smaller --concurrency, or wait, then add --resume"),
-        (404, "The model `m` does not exist or you do not have access to it.", "; check --model, which is 'm'"),
+        (
+            429,
+            "Rate limit reached on tokens per min (TPM)",
+            "take a smaller --concurrency, or wait, then add --resume",
+        ),
+        (
+            404,
+            "The model `m` does not exist or you do not have access to it.",
+            "; check --model, which is 'm'",
+        ),
         (400, "m is not a valid model ID", "; check --model, which is 'm'"),
         (404, "Not Found", "; check --model, and --base-url, which often ends in /v1"),
-        (401, "no", "; it wants a key in the environment variable MY_KEY, which is not set; --api-key-env"),
+        (
+            401,
+            "no",
+            "; it wants a key in the environment variable MY_KEY, which is not set; --api-key-env",
+        ),
         (403, "Forbidden", "; it wants a key in the environment variable MY_KEY"),
         (413, "Request Entity Too Large", "; the request is larger than the server takes"),
         (400, '"auto" tool choice requires --enable-auto-tool-choice', "or add --tool-calls text"),
         (400, "m does not support tools", "or add --tool-calls text"),
         (404, "No endpoints found that support tool use.", "or add --tool-calls text"),
         (400, "System role not supported", "; --option system=false sends no system prompt"),
-        (400, "Missing `reasoning_content` in the assistant message", "add --return-reasoning always"),
-        (400, "something", "; fields of requests are changed by --request NAME=VALUE, and left out by NAME=none"),
+        (
+            400,
+            "Missing `reasoning_content` in the assistant message",
+            "add --return-reasoning always",
+        ),
+        (
+            400,
+            "something",
+            "; fields of requests are changed by --request NAME=VALUE, and left out by NAME=none",
+        ),
     ],
 )
 def test_advice_is_about_what_the_server_named(status, error, fix):
-    found = advice(error_page(status, json.dumps({"error": {"message": error}})), REQUEST, "MY_KEY", False)
-    assert fix in found and ("--tool-calls text" in found) == ("tool" in error or "reasoning" in error)
+    found = advice(
+        error_page(status, json.dumps({"error": {"message": error}})), REQUEST, "MY_KEY", False
+    )
+    assert fix in found and ("--tool-calls text" in found) == (
+        "tool" in error or "reasoning" in error
+    )
 
 
 def test_nothing_is_advised_against_a_server_that_is_broken_or_has_other_reasons():
@@ -216,7 +320,15 @@ def test_nothing_is_advised_against_a_server_that_is_broken_or_has_other_reasons
 
 
 def test_a_parameter_that_is_named_apart_is_the_one():
-    error = {"message": "Extra inputs are not permitted", "type": "extra_forbidden", "loc": ["body", "seed"]}
-    assert advice(error_page(422, json.dumps({"detail": [error]})), REQUEST, "", True).endswith("--request seed=none")
+    error = {
+        "message": "Extra inputs are not permitted",
+        "type": "extra_forbidden",
+        "loc": ["body", "seed"],
+    }
+    assert advice(error_page(422, json.dumps({"detail": [error]})), REQUEST, "", True).endswith(
+        "--request seed=none"
+    )
     error = {"message": "max_tokens or seed is unsupported", "param": "seed"}
-    assert advice(error_page(400, json.dumps({"error": error})), REQUEST, "", True).endswith("--request seed=none")
+    assert advice(error_page(400, json.dumps({"error": error})), REQUEST, "", True).endswith(
+        "--request seed=none"
+    )

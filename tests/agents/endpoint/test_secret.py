@@ -29,7 +29,10 @@ SPELLINGS = [
     KEY.replace("/", "\\/"),
     KEY.encode().hex(),
     KEY.encode().hex().upper(),
-    *(base64.b64encode(before + KEY.encode() + b" and more").decode() for before in (b"", b"x", b"Bearer ", b"user:")),
+    *(
+        base64.b64encode(before + KEY.encode() + b" and more").decode()
+        for before in (b"", b"x", b"Bearer ", b"user:")
+    ),
     base64.urlsafe_b64encode(KEY.encode()).decode(),
     base64.b64encode(KEY.encode()).decode()[:24],
 ]
@@ -41,12 +44,20 @@ def test_no_spelling_stays_in_a_message_or_an_answer(secret, spelling, around):
     text = around.format(*[spelling] * 2)
     for hidden in (secret.hidden(text), secret.hidden_in({"a": [text, 1, None]})["a"][0]):
         assert MASK in hidden
-        assert not any(KEY[start : start + 12] in hidden for start in range(len(KEY) - 11)) and KEY[:8] not in hidden
-        assert not any(spelling[start : start + 16] in hidden for start in range(len(spelling) - 15))
+        assert (
+            not any(KEY[start : start + 12] in hidden for start in range(len(KEY) - 11))
+            and KEY[:8] not in hidden
+        )
+        assert not any(
+            spelling[start : start + 16] in hidden for start in range(len(spelling) - 15)
+        )
 
 
 def test_what_is_no_part_of_a_key_stays(secret):
-    answer = {"choices": [{"message": {"content": "sk-CANA, 0123 and 456789: \\boxed{456789}"}}], "sk-CANARY": 1}
+    answer = {
+        "choices": [{"message": {"content": "sk-CANA, 0123 and 456789: \\boxed{456789}"}}],
+        "sk-CANARY": 1,
+    }
     assert secret.hidden_in(answer) == answer
     assert secret.hidden_in({f"a {KEY} b": 1}) == {f"a {MASK} b": 1}
 

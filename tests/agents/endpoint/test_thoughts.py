@@ -25,7 +25,9 @@ GIVEN = {
 }
 
 
-def thinking(names=("reasoning_content",), wants=("reasoning_content",), some=lambda number: True, words=""):
+def thinking(
+    names=("reasoning_content",), wants=("reasoning_content",), some=lambda number: True, words=""
+):
     """Return a server of a model that gives its thoughts by these names and refuses a call that came without them."""
     words = words or "Missing `{}` field in the assistant message at message index 2."
 
@@ -33,7 +35,10 @@ def thinking(names=("reasoning_content",), wants=("reasoning_content",), some=la
         for message in asked["messages"]:
             lacking = [name for name in wants if name not in message]
             if message["role"] == "assistant" and lacking:
-                return kept(json.dumps({"error": {"message": words.format(lacking[0])}}).encode(), "400 Bad Request")
+                return kept(
+                    json.dumps({"error": {"message": words.format(lacking[0])}}).encode(),
+                    "400 Bad Request",
+                )
         thoughts = {name: GIVEN[name] for name in names} if some(number) else {}
         return right(completion(multiply(asked) | thoughts))
 
@@ -42,7 +47,12 @@ def thinking(names=("reasoning_content",), wants=("reasoning_content",), some=la
 
 def sent(server):
     """Return the messages of the assistant that were sent."""
-    return [message for asked in server.asked for message in asked["messages"] if message["role"] == "assistant"]
+    return [
+        message
+        for asked in server.asked
+        for message in asked["messages"]
+        if message["role"] == "assistant"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,9 +71,12 @@ def test_a_refusal_teaches_once_to_send_thoughts_back(tasks, tmp_path, names, wa
     first, *others = sent(server)
     assert not first.keys() & GIVEN.keys()
     assert len(others) == 4 and all(
-        {name: message[name] for name in names} == {n: GIVEN[n] for n in names} for message in others
+        {name: message[name] for name in names} == {n: GIVEN[n] for n in names}
+        for message in others
     )
-    assert report.usage["reasoning"] == f"sent back: the server refused a request without {wants[0]}"
+    assert (
+        report.usage["reasoning"] == f"sent back: the server refused a request without {wants[0]}"
+    )
     assert json.loads((tmp_path / "e" / "eval.json").read_text())["usage"] == report.usage
     rows = list(read_sealed(tmp_path / "e" / "requests.jsonl"))
     assert [row["learned"]["returned"] for row in rows if "learned" in row] == ["RECEIVED"]
@@ -89,7 +102,9 @@ def test_never_and_always_are_kept(tasks, concurrency):
     report, _ = evaluated(server, tasks, return_reasoning="always", concurrency=concurrency)
     assert (report.success.value, len(server.asked)) == (1.0, 8) and "reasoning" not in report.usage
     server = thinking()
-    with pytest.raises(evaluate.NoScore, match="it wants thoughts back: add --return-reasoning always"):
+    with pytest.raises(
+        evaluate.NoScore, match="it wants thoughts back: add --return-reasoning always"
+    ):
         evaluated(server, tasks, return_reasoning="never", concurrency=concurrency)
     assert not any(message.keys() & GIVEN.keys() for message in sent(server))
 
@@ -111,7 +126,10 @@ def test_a_turn_without_thoughts_gets_an_empty_one_where_the_server_insists(task
     server = thinking(some=lambda number: number % 2 == 1)
     report, _ = evaluated(server, tasks)
     assert report.success.value == 1.0
-    assert {message["reasoning_content"] for message in sent(server)[-3:]} <= {"", GIVEN["reasoning_content"]}
+    assert {message["reasoning_content"] for message in sent(server)[-3:]} <= {
+        "",
+        GIVEN["reasoning_content"],
+    }
 
 
 def test_thoughts_that_do_not_help_are_not_learned(tasks):
@@ -141,7 +159,9 @@ def test_a_resumed_evaluation_has_the_same_messages(tasks, tmp_path, rows):
     assert (tmp_path / "e" / "trees.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert again.usage == report["usage"]
     first = lines[: min(rows, len(lines))]
-    assert len(server.asked) == len(lines) - len(first) + (rows == 2)  # a refusal alone is asked for again
+    assert len(server.asked) == len(lines) - len(first) + (
+        rows == 2
+    )  # a refusal alone is asked for again
     answered = [asked for asked in whole.asked if asked in server.asked]
     assert answered == server.asked
 
@@ -154,9 +174,13 @@ def test_a_signature_goes_back_with_its_call():
         calls = [one for message in asked["messages"] for one in message.get("tool_calls", ())]
         if any(one.get("extra_content") != extra for one in calls):
             words = "Function call is missing a thought_signature in functionCall parts."
-            return kept(json.dumps([{"error": {"code": 400, "message": words}}]).encode(), "400 Bad Request")
+            return kept(
+                json.dumps([{"error": {"code": 400, "message": words}}]).encode(), "400 Bad Request"
+            )
         said = (
-            {"content": "\\boxed{42}"} if calls else {"tool_calls": [{**call("python", code), "extra_content": extra}]}
+            {"content": "\\boxed{42}"}
+            if calls
+            else {"tool_calls": [{**call("python", code), "extra_content": extra}]}
         )
         return right(completion(said))
 
@@ -172,9 +196,13 @@ def test_thoughts_of_an_environment_without_tools_go_back_too(tasks, monkeypatch
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server = thinking(wants=())
     with server.run() as url:
-        options = EndpointOptions(model="m", base_url=url, return_reasoning="always", tool_calls="text", timeout=5.0)
+        options = EndpointOptions(
+            model="m", base_url=url, return_reasoning="always", tool_calls="text", timeout=5.0
+        )
         endpoint = Endpoint(options)
-        server.odd = lambda number, asked: right(completion({"content": "look", "reasoning_content": f"{KEY}?"}))
+        server.odd = lambda number, asked: right(
+            completion({"content": "look", "reasoning_content": f"{KEY}?"})
+        )
         play(make("turngym/Household-v0", max_turns=3), EndpointPlayer(endpoint, 0), 0)
         endpoint.close()
     assert [message["reasoning_content"] for message in sent(server)] == ["…?"] * 3
@@ -203,5 +231,7 @@ def test_a_server_that_refuses_thoughts_says_how_to_send_none(tasks):
             return kept(json.dumps({"error": {"message": words}}).encode(), "400 Bad Request")
         return right(completion(multiply(asked) | GIVEN))
 
-    with pytest.raises(evaluate.NoScore, match="add --return-reasoning never, which sends no thoughts back"):
+    with pytest.raises(
+        evaluate.NoScore, match="add --return-reasoning never, which sends no thoughts back"
+    ):
         evaluated(Odd(odd), tasks, return_reasoning="always")

@@ -54,7 +54,9 @@ def plain(tokenizer: Tokenizer, ids: list[int]) -> str:
 def whole(rule: StopRule, tokens: list[int], cut: Cut) -> int | None:
     """After how many tokens a turn ends that is drawn as a whole."""
     text = DecodedText()
-    return next((n for n in range(1, len(tokens) + 1) if rule.completes(tokens[:n], cut, text)), None)
+    return next(
+        (n for n in range(1, len(tokens) + 1) if rule.completes(tokens[:n], cut, text)), None
+    )
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["tokens", "text"])
@@ -62,7 +64,9 @@ def whole(rule: StopRule, tokens: list[int], cut: Cut) -> int | None:
 def test_a_turn_that_is_begun_anywhere_ends_where_the_whole_turn_ends(small, text, known):
     rule, tokens, cut = StopRule(small), small.encode(text).ids, FORMATS["hermes"]
     ends = whole(rule, tokens, cut)
-    assert ends == next((n for n in range(len(tokens)) if cut.complete(plain(small, tokens[:n]))), None)
+    assert ends == next(
+        (n for n in range(len(tokens)) if cut.complete(plain(small, tokens[:n]))), None
+    )
     for begun in range(1, len(tokens) if ends is None else ends):
         given = tuple(tokens[:begun]) if known else ()
         continued = Continued(cut, plain(small, tokens[:begun]), given)
@@ -97,7 +101,14 @@ def test_a_call_that_was_given_whole_ends_the_turn_with_the_first_token_that_is_
 
 def test_it_is_known_how_much_of_a_closer_is_missing(small):
     rule, cut = StopRule(small), FORMATS["hermes"]
-    for text, missing in (("", 0), ("a", 0), ("a<", 11), ("</tool_call", 1), (CALL, 0), (f"{CALL}</", 10)):
+    for text, missing in (
+        ("", 0),
+        ("a", 0),
+        ("a<", 11),
+        ("</tool_call", 1),
+        (CALL, 0),
+        (f"{CALL}</", 10),
+    ):
         assert rule.unfinished(small.encode(text).ids, cut) == missing
         assert rule.unfinished([], Continued(cut, text)) == missing
 
@@ -120,8 +131,12 @@ def dictate(logits: Any, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return np.array([uniform for _, uniform in rows], np.int64), nothing, nothing
 
 
-@pytest.mark.parametrize("size", [*(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2, 4, 8)), 3])
-def test_a_turn_drawn_in_chunks_ends_where_the_whole_turn_ends(qwen3_folder, small, size, monkeypatch):
+@pytest.mark.parametrize(
+    "size", [*(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2, 4, 8)), 3]
+)
+def test_a_turn_drawn_in_chunks_ends_where_the_whole_turn_ends(
+    qwen3_folder, small, size, monkeypatch
+):
     tokens, cut = small.encode(TEXTS[0]).ids, FORMATS["hermes"]
     monkeypatch.setattr(engine_module, "keyed_rng", lambda key: Script(tokens[key[0] :]))
     monkeypatch.setattr(engine_module, "sample", dictate)
@@ -146,7 +161,9 @@ def test_a_turn_drawn_in_chunks_ends_where_the_whole_turn_ends(qwen3_folder, sma
 
     async def work() -> list[list[Completion]]:
         with closing(TorchEngine(load_policy(qwen3_folder), slots=8)) as engine:
-            return list(await asyncio.gather(*(chunks(engine, begun) for begun in range(ends - 13, ends))))
+            return list(
+                await asyncio.gather(*(chunks(engine, begun) for begun in range(ends - 13, ends)))
+            )
 
     for found in asyncio.run(work()):
         assert [part.stop for part in found] == ["length"] * (len(found) - 1) + ["closer"]
@@ -177,7 +194,9 @@ def test_a_server_that_was_given_the_beginning_of_a_closer_ends_where_the_whole_
     """It looks for stop texts only in what it draws itself."""
     policy = made_policy()
     tokenizer = policy.tokenizer
-    ids = [tokenizer.token_to_id(piece) for piece in ("a", "<", "th", ">", "in", "</", *"th>bbbbbbbb")]
+    ids = [
+        tokenizer.token_to_id(piece) for piece in ("a", "<", "th", ">", "in", "</", *"th>bbbbbbbb")
+    ]
     ends, text = 9, "a<th>in</th>"
     assert plain(tokenizer, ids[:ends]) == text
     model = Spelled(ids, lambda ids: plain(tokenizer, ids))

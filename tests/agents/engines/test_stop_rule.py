@@ -39,22 +39,40 @@ def qwen(qwen_folder: Path) -> Tokenizer:
 @pytest.fixture(scope="module")
 def blanks() -> Tokenizer:
     """A tokenizer whose decoder strips the blank in front, as Llama 2's does, and knows bytes."""
-    pieces = ["▁a", "▁", "b", "</b>", "▁<", "/", "b>", "!", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces = [
+        "▁a",
+        "▁",
+        "b",
+        "</b>",
+        "▁<",
+        "/",
+        "b>",
+        "!",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+    ]
     tokenizer = Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     strip = decoders.Strip(content=" ", left=1, right=0)
     replace = decoders.Replace("▁", " ")
-    tokenizer.decoder = decoders.Sequence([replace, decoders.ByteFallback(), decoders.Fuse(), strip])
+    tokenizer.decoder = decoders.Sequence(
+        [replace, decoders.ByteFallback(), decoders.Fuse(), strip]
+    )
     return tokenizer
 
 
 @pytest.fixture(scope="module")
-def pools(qwen: Tokenizer, qwen3_folder: Path, blanks: Tokenizer) -> list[tuple[Tokenizer, list[int]]]:
+def pools(
+    qwen: Tokenizer, qwen3_folder: Path, blanks: Tokenizer
+) -> list[tuple[Tokenizer, list[int]]]:
     """Tokenizers, and tokens of each that make closers, halves of characters and other text."""
     texts = ("</b>", "!é", "</tool>", "the </", "xé", "b>", "🙂", "\ufffd", " e")
     small = Tokenizer.from_file(str(qwen3_folder / "tokenizer.json"))
-    halves = [blanks.token_to_id(f"<0x{byte:02X}>") for byte in (0xC3, 0xA9, 0xC3, 0xA9, 0x21, 0xF0, 0x9F)]
-    byte_level = [(one, [id for text in texts for id in one.encode(text).ids]) for one in (qwen, small)]
+    halves = [
+        blanks.token_to_id(f"<0x{byte:02X}>") for byte in (0xC3, 0xA9, 0xC3, 0xA9, 0x21, 0xF0, 0x9F)
+    ]
+    byte_level = [
+        (one, [id for text in texts for id in one.encode(text).ids]) for one in (qwen, small)
+    ]
     return [*byte_level, (blanks, [*range(8), *halves])]
 
 
@@ -141,7 +159,9 @@ def engine(qwen_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("smallest")
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 8}
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
-    config = Qwen3Config(vocab_size=151_680, max_position_embeddings=1024, eos_token_id=151_645, **sizes, **heads)
+    config = Qwen3Config(
+        vocab_size=151_680, max_position_embeddings=1024, eos_token_id=151_645, **sizes, **heads
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         Qwen3ForCausalLM(config).save_pretrained(folder)
@@ -156,7 +176,9 @@ def dictated(engine: TorchEngine, name: str, turns: list[list[int]]) -> list[Com
     async def main() -> list[Completion]:
         sessions = [engine.session() for _ in turns]
         drawing = [
-            session.sample(np.array([0], np.int32), Sampling(max_tokens=len(turn)), (i,), FORMATS[name])
+            session.sample(
+                np.array([0], np.int32), Sampling(max_tokens=len(turn)), (i,), FORMATS[name]
+            )
             for i, (session, turn) in enumerate(zip(sessions, turns))
         ]
         drawn = await asyncio.gather(*drawing)
@@ -168,8 +190,14 @@ def dictated(engine: TorchEngine, name: str, turns: list[list[int]]) -> list[Com
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_turn_ends_with_the_token_that_completes_the_first_call(name, engine, qwen, shared_data, monkeypatch):
-    rows = [row for row in recorded(shared_data / "tool_calls") if row.style == name and len(row.text) < 450][-8:]
+def test_a_turn_ends_with_the_token_that_completes_the_first_call(
+    name, engine, qwen, shared_data, monkeypatch
+):
+    rows = [
+        row
+        for row in recorded(shared_data / "tool_calls")
+        if row.style == name and len(row.text) < 450
+    ][-8:]
     turns = [qwen.encode(f"{row.text}; and then").ids for row in rows]
     monkeypatch.setattr(engine_module, "keyed_rng", lambda key: Script(turns[key[0]]))
     monkeypatch.setattr(engine_module, "sample", dictate)

@@ -43,7 +43,9 @@ class Talk(TextEnv):
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"open", "lock"}
     tasks = range(100)
 
-    def __init__(self, fails: Exception | float | None = None, slow: float = 0.0, opening: str = "Say.") -> None:
+    def __init__(
+        self, fails: Exception | float | None = None, slow: float = 0.0, opening: str = "Say."
+    ) -> None:
         super().__init__(max_turns=9)
         self.fails, self.slow, self.opening = fails, slow, opening
         self.open: list[int] = []
@@ -61,7 +63,9 @@ class Talk(TextEnv):
             raise self.fails
         reward = self.fails if broken else 0.25 * dice(text, 4)
         stop = StopReason.ANSWERED if self.turn == self.task else None
-        return Reply("and " * (dice(text, 3) + 1), reward=reward, stop=stop, info={"heard": len(text)})
+        return Reply(
+            "and " * (dice(text, 3) + 1), reward=reward, stop=stop, info={"heard": len(text)}
+        )
 
     def fork(self) -> "Talk":
         twin = super().fork()
@@ -113,7 +117,9 @@ class WitnessSession:
         self.inner.close()
 
 
-def actor_of(folder: Path, ends: Cut | None = None, max_context: int = 0, **options: Any) -> Iterator[Actor]:
+def actor_of(
+    folder: Path, ends: Cut | None = None, max_context: int = 0, **options: Any
+) -> Iterator[Actor]:
     policy = load_policy(folder)
     policy.max_context = max_context or policy.max_context
     engine = TorchEngine(policy, **options)
@@ -135,17 +141,28 @@ def bits(trees: list[Tree]) -> list[Any]:
     """All that a tree holds, arrays by their bytes."""
 
     def turn(turn: Any) -> dict[str, Any]:
-        columns = {k: (v.dtype.str, v.tobytes()) for k, v in vars(turn).items() if isinstance(v, np.ndarray)}
+        columns = {
+            k: (v.dtype.str, v.tobytes())
+            for k, v in vars(turn).items()
+            if isinstance(v, np.ndarray)
+        }
         return {**vars(turn), **columns, "info": dict(turn.info), "reward": repr(turn.reward)}
 
     def leaf(leaf: Leaf) -> dict[str, Any]:
         return {**vars(leaf), "info": dict(leaf.info), "score": repr(leaf.score)}
 
-    return [(t.key, t.task, t.task_id, [turn(x) for x in t.turns], [leaf(x) for x in t.leaves]) for t in trees]
+    return [
+        (t.key, t.task, t.task_id, [turn(x) for x in t.turns], [leaf(x) for x in t.leaves])
+        for t in trees
+    ]
 
 
-def grow(actor: Actor, env: TextEnv, tasks: Any = range(4), group: int = 4, **options: Any) -> list[Tree]:
-    return collect(actor, env, list(tasks), group=group, key=(3, 5), **{"sampling": SHORT, **options})
+def grow(
+    actor: Actor, env: TextEnv, tasks: Any = range(4), group: int = 4, **options: Any
+) -> list[Tree]:
+    return collect(
+        actor, env, list(tasks), group=group, key=(3, 5), **{"sampling": SHORT, **options}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -155,13 +172,24 @@ def talked(actor: Actor) -> list[Tree]:
 
 def test_one_in_flight_and_sixty_four_grow_the_same_trees_to_the_bit(actor, talked):
     assert bits(grow(actor, Talk(), in_flight=1)) == bits(talked)
-    assert len({text for tree in talked for text in (turn.text for turn in tree.turns if turn.role == "assistant")}) > 9
+    assert (
+        len(
+            {
+                text
+                for tree in talked
+                for text in (turn.text for turn in tree.turns if turn.role == "assistant")
+            }
+        )
+        > 9
+    )
 
 
 @pytest.mark.slow
 def test_one_in_flight_and_sixty_four_use_the_python_tool_alike(tiny):
     env = make("turngym/MathPython-v0", max_turns=3)
-    one, many = (grow(tiny, env, range(3), in_flight=n, sampling=Sampling(max_tokens=32)) for n in (1, 64))
+    one, many = (
+        grow(tiny, env, range(3), in_flight=n, sampling=Sampling(max_tokens=32)) for n in (1, 64)
+    )
     assert bits(one) == bits(many)
     assert {turn.role for tree in many for turn in tree.turns} == {"user", "assistant", "tool"}
 
@@ -171,10 +199,14 @@ def test_slow_and_quick_environments_grow_the_same_trees(actor, talked):
 
 
 def test_trees_come_in_the_order_of_tasks_with_branches_in_order_and_a_key_each(talked):
-    assert [(tree.key, tree.task, tree.task_id) for tree in talked] == [((3, 5, i), i, f"talk-{i}") for i in range(4)]
+    assert [(tree.key, tree.task, tree.task_id) for tree in talked] == [
+        ((3, 5, i), i, f"talk-{i}") for i in range(4)
+    ]
     for tree in talked:
         assert [leaf.branch for leaf in tree.leaves] == [0, 1, 2, 3]
-        assert [turn.parent < index for index, turn in enumerate(tree.turns)] == [True] * len(tree.turns)
+        assert [turn.parent < index for index, turn in enumerate(tree.turns)] == [True] * len(
+            tree.turns
+        )
         assert all(len(tree.replies(leaf)) == tree.task + 1 for leaf in tree.leaves)
         assert sum(turn.parent == -1 for turn in tree.turns) == 1
 
@@ -190,11 +222,16 @@ def test_another_seed_step_task_or_branch_draws_something_else(actor, talked):
 def test_finished_paths_are_handed_over_once_each_and_the_template_is_never_stepped(actor):
     env, seen = Talk(), []
     trees = grow(actor, env, [2, 0, 1], on_path=seen.append)
-    assert sorted((path.task, path.leaves[0].branch) for path in seen) == [(i, j) for i in range(3) for j in range(4)]
+    assert sorted((path.task, path.leaves[0].branch) for path in seen) == [
+        (i, j) for i in range(3) for j in range(4)
+    ]
     for path in seen:
         (leaf,), whole = path.leaves, trees[[2, 0, 1].index(path.task)]
         twin = whole.leaves[leaf.branch]
-        shown = [[tree.turns[node].text for node in tree.path(end)] for tree, end in ((path, leaf), (whole, twin))]
+        shown = [
+            [tree.turns[node].text for node in tree.path(end)]
+            for tree, end in ((path, leaf), (whole, twin))
+        ]
         assert shown[0] == shown[1] and (leaf.stop, leaf.score) == (twin.stop, twin.score)
     assert [tree.task for tree in trees] == [2, 0, 1]
     assert not env.live and env.turn == 0
@@ -229,13 +266,19 @@ def test_a_path_laid_end_to_end_is_what_the_model_saw(actor, tiny):
         witness = Witness(who.engine)
         trees = grow(replace(who, engine=witness), env, range(2), sampling=sampling)
         seen = {session.key: session.seen for session in witness.sessions if session.key}
-        paths = {(*tree.key, leaf.branch): tree.tokens(leaf).tolist() for tree in trees for leaf in tree.leaves}
+        paths = {
+            (*tree.key, leaf.branch): tree.tokens(leaf).tolist()
+            for tree in trees
+            for leaf in tree.leaves
+        }
         # What the environment said last was no more part of a prompt, and is not part of the path either.
         assert paths == seen
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_logp_and_entropy_are_those_of_the_plain_model_on_the_path(actor, qwen3_folder, temperature):
+def test_logp_and_entropy_are_those_of_the_plain_model_on_the_path(
+    actor, qwen3_folder, temperature
+):
     plain = AutoModelForCausalLM.from_pretrained(qwen3_folder, attn_implementation="eager").double()
     for tree in grow(actor, Talk(), range(3), 2, sampling=Sampling(temperature, max_tokens=6)):
         for leaf in tree.leaves:
@@ -246,7 +289,9 @@ def test_logp_and_entropy_are_those_of_the_plain_model_on_the_path(actor, qwen3_
             logp = (logits / temperature).log_softmax(-1).gather(-1, tokens[1:, None])[:, 0].numpy()
             entropy = torch.distributions.Categorical(logits=logits).entropy().numpy()
             for column, truth in (("logp_roll", logp), ("entropy", entropy)):
-                stored = np.concatenate([getattr(tree.turns[node], column) for node in tree.path(leaf)])
+                stored = np.concatenate(
+                    [getattr(tree.turns[node], column) for node in tree.path(leaf)]
+                )
                 np.testing.assert_allclose(stored[drawn], truth[drawn[1:]], atol=1e-5)
                 assert not stored[~drawn].any()
             assert all(tree.turns[node].temperature == temperature for node in tree.replies(leaf))
@@ -261,7 +306,9 @@ def test_a_path_decodes_to_the_conversation_as_the_template_renders_it(tiny):
         talk = info["messages"] + [{"role": turn.role, "content": turn.text} for turn in turns[1:]]
         decoded = chat.tokenizer.decode(tree.tokens(leaf).tolist(), skip_special_tokens=False)
         rendered = chat.template.render(talk, info["tools"])
-        assert rendered.removeprefix(decoded) == ("\n" if turns[-1].ended == "end" else "<|im_end|>\n")
+        assert rendered.removeprefix(decoded) == (
+            "\n" if turns[-1].ended == "end" else "<|im_end|>\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -274,7 +321,9 @@ def test_a_path_decodes_to_the_conversation_as_the_template_renders_it(tiny):
         (float("inf"), Outcome.INFRA_ERROR, "infra_error"),
     ],
 )
-def test_a_failure_ends_its_own_branch_without_a_score_and_leaves_siblings_alone(actor, talked, failure, outcome, stop):
+def test_a_failure_ends_its_own_branch_without_a_score_and_leaves_siblings_alone(
+    actor, talked, failure, outcome, stop
+):
     trees = grow(actor, Talk(fails=failure))
     fates = set()
     for tree, undisturbed in zip(trees, talked):
@@ -289,7 +338,9 @@ def test_a_failure_ends_its_own_branch_without_a_score_and_leaves_siblings_alone
             assert (leaf.outcome, leaf.stop, isnan(leaf.score)) == (outcome, stop, True)
             assert not leaf.rewarded and len(tree.replies(leaf)) == breaks[0] + 1
             assert isnan(tree.turns[leaf.node].reward)
-            assert ("lost" if isinstance(failure, Exception) else str(failure)) in leaf.info["error"]
+            assert ("lost" if isinstance(failure, Exception) else str(failure)) in leaf.info[
+                "error"
+            ]
     assert fates == {True, False}
 
 
@@ -367,17 +418,27 @@ def test_paths_that_fill_the_context_end_truncated_and_nothing_given_is_cut(cram
     for leaf in trees[0].leaves:
         tree, last = trees[0], trees[0].turns[leaf.node]
         assert (leaf.outcome, leaf.stop) == (Outcome.TRUNCATED, "context")
-        assert leaf.rewarded and leaf.score == sum(tree.turns[node].reward for node in tree.replies(leaf))
+        assert leaf.rewarded and leaf.score == sum(
+            tree.turns[node].reward for node in tree.replies(leaf)
+        )
         ends.add(last.role)
         seen = [tree.turns[node] for node in tree.path(leaf)]
-        if last.role == "user":  # the answer that did not fit is on the path, whole, and nothing follows it
-            assert sum(len(turn.tokens) for turn in seen) >= 64 > sum(len(turn.tokens) for turn in seen[:-1])
+        if (
+            last.role == "user"
+        ):  # the answer that did not fit is on the path, whole, and nothing follows it
+            assert (
+                sum(len(turn.tokens) for turn in seen)
+                >= 64
+                > sum(len(turn.tokens) for turn in seen[:-1])
+            )
         else:
             assert last.ended == "context" and sum(len(turn.tokens) for turn in seen) == 64
         for turn in seen[1:]:
             if turn.role == "user":
                 assert turn.text.startswith("and ")
-                assert turn.tokens.tolist()[-3:] == seen[0].tokens.tolist()[-3:]  # up to where the policy would speak
+                assert (
+                    turn.tokens.tolist()[-3:] == seen[0].tokens.tolist()[-3:]
+                )  # up to where the policy would speak
     assert ends == {"user", "assistant"}
 
 
@@ -394,7 +455,8 @@ def test_shuffled_scores_deals_the_same_scores_and_touches_nothing_else(actor):
     trees = grow(actor, Talk(fails=ToolFailure("lost")))
     dealt, again, other = (shuffled_scores(trees, key) for key in ((1, 2), (1, 2), (1, 3)))
     scores, mixed, remixed = (
-        [leaf.score for tree in forest for leaf in tree.leaves if leaf.rewarded] for forest in (trees, dealt, other)
+        [leaf.score for tree in forest for leaf in tree.leaves if leaf.rewarded]
+        for forest in (trees, dealt, other)
     )
     assert sorted(mixed) == sorted(scores) == sorted(remixed)
     assert mixed != scores and mixed != remixed and bits(dealt) == bits(again)
@@ -414,6 +476,8 @@ def test_an_engine_that_fails_ends_the_rollout_with_its_error(actor, monkeypatch
     with pytest.raises(FloatingPointError, match="weights are broken"):
         grow(replace(actor, engine=Witness(actor.engine)), env)
     until = time.monotonic() + 5
-    while sum(env.open) and time.monotonic() < until:  # a fork that was under way is closed when it is made
+    while (
+        sum(env.open) and time.monotonic() < until
+    ):  # a fork that was under way is closed when it is made
         time.sleep(0.01)
     assert sum(env.open) == 0

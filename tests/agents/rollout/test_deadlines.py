@@ -48,7 +48,9 @@ def never() -> Iterator[threading.Event]:
     event.set()
 
 
-def grow(actor: Actor, env: TextEnv, group: int = 2, **options: Any) -> tuple[list[Tree], list[Incident]]:
+def grow(
+    actor: Actor, env: TextEnv, group: int = 2, **options: Any
+) -> tuple[list[Tree], list[Incident]]:
     seen: list[Incident] = []
     options = {"sampling": SHORT, "deadlines": SOON, "on_incident": seen.append, **options}
     return collect(actor, env, range(3), group=group, key=(3, 5), **options), seen
@@ -70,12 +72,16 @@ def failures(tree: Tree) -> list[Leaf]:
 
 
 @pytest.mark.parametrize("place", ["reset", "step", "fork"])
-def test_what_never_answers_fails_its_own_paths_in_time_and_changes_no_others(actor, undisturbed, never, place):
+def test_what_never_answers_fails_its_own_paths_in_time_and_changes_no_others(
+    actor, undisturbed, never, place
+):
     (first, stuck, last), incidents = grow(actor, Troubled(place, never.wait))
     assert same([first, last], [undisturbed[0], undisturbed[2]])
     for leaf in failures(stuck):
         # The second branch waits for the first one's fork, on the time of its episode.
-        assert leaf.info["deadline"] == ("episode" if (place, leaf.branch) == ("fork", 1) else "turn")
+        assert leaf.info["deadline"] == (
+            "episode" if (place, leaf.branch) == ("fork", 1) else "turn"
+        )
         assert "deadline of 1" in leaf.info["error"] and " s passed" in leaf.info["error"]
     assert [leaf.branch for leaf in stuck.leaves] == [0, 1]
     assert {incident.kind for incident in incidents} == {"failed"}
@@ -85,7 +91,10 @@ def test_what_never_answers_fails_its_own_paths_in_time_and_changes_no_others(ac
 def test_the_drawn_turn_before_a_deadline_is_kept(actor, undisturbed, never):
     (_, stuck, _), _ = grow(actor, Troubled("step", never.wait))
     for leaf, before in zip(stuck.leaves, undisturbed[1].leaves, strict=True):
-        assert stuck.turns[leaf.node].text == undisturbed[1].turns[undisturbed[1].replies(before)[0]].text
+        assert (
+            stuck.turns[leaf.node].text
+            == undisturbed[1].turns[undisturbed[1].replies(before)[0]].text
+        )
         assert isnan(stuck.turns[leaf.node].reward)
 
 
@@ -97,7 +106,9 @@ def test_deadlines_hold_off_the_main_thread_too(actor, never):
     assert len(failures(box[0][0][1])) == 2
 
 
-def test_an_environment_that_cannot_be_closed_is_left_behind_and_named(actor, undisturbed, never, monkeypatch):
+def test_an_environment_that_cannot_be_closed_is_left_behind_and_named(
+    actor, undisturbed, never, monkeypatch
+):
     monkeypatch.setattr(path, "CLOSING", 0.2)
     trees, incidents = grow(actor, Troubled("close", never.wait), deadlines=Deadlines())
     assert same(trees, undisturbed)
@@ -128,14 +139,18 @@ def test_numbers_of_an_engine_that_are_not_finite_fail_their_path_before_they_re
 ):
     draw = TorchSession.sample
 
-    async def spoiled(self: Any, tokens: Any, sampling: Sampling, key: tuple[int, ...], cut: Any) -> Any:
+    async def spoiled(
+        self: Any, tokens: Any, sampling: Sampling, key: tuple[int, ...], cut: Any
+    ) -> Any:
         drawn = await draw(self, tokens, sampling, key, cut)
         return replace(drawn, **{column: drawn.logp * np.float32("nan")}) if key[2] == 1 else drawn
 
     monkeypatch.setattr(TorchSession, "sample", spoiled)
     (first, bad, last), incidents = grow(actor, Troubled())
     assert same([first, last], [undisturbed[0], undisturbed[2]])
-    assert all("turn 0 with numbers that are not finite" in leaf.info["error"] for leaf in failures(bad))
+    assert all(
+        "turn 0 with numbers that are not finite" in leaf.info["error"] for leaf in failures(bad)
+    )
     assert [incident.kind for incident in incidents] == ["failed"] * 2
 
 
@@ -145,7 +160,9 @@ def test_an_episode_of_many_slow_turns_has_a_deadline_of_its_own(actor):
     assert {leaf.info["deadline"] for leaf in failures(slow)} == {"episode"}
 
 
-def test_the_deadline_of_the_step_fails_what_is_under_way_and_what_waits_without_another_try(actor, undisturbed, never):
+def test_the_deadline_of_the_step_fails_what_is_under_way_and_what_waits_without_another_try(
+    actor, undisturbed, never
+):
     options = {"deadlines": Deadlines(step_deadline=1.0, retries=5), "in_flight": 1}
     trees, incidents = grow(actor, Troubled("reset", never.wait), **options)
     assert sum(leaf.info.get("deadline") == "step" for tree in trees for leaf in tree.leaves) >= 2
@@ -157,9 +174,13 @@ def test_the_deadline_of_the_step_fails_what_is_under_way_and_what_waits_without
 
 
 def test_a_stall_names_who_waits_for_what(actor, never):
-    _, incidents = grow(actor, Troubled("step", never.wait), deadlines=Deadlines(1.0, stall_after=0.2, retries=0))
+    _, incidents = grow(
+        actor, Troubled("step", never.wait), deadlines=Deadlines(1.0, stall_after=0.2, retries=0)
+    )
     stalls = [incident.what for incident in incidents if incident.kind == "stall"]
-    waited = [stall for stall in stalls if "3/5/1/0 (the environment's answer to turn 0)" in stall]  # others may draw
+    waited = [
+        stall for stall in stalls if "3/5/1/0 (the environment's answer to turn 0)" in stall
+    ]  # others may draw
     assert waited and "3/5/1/1" in waited[0]
 
 
@@ -170,7 +191,9 @@ def test_a_straggler_changes_no_others_and_not_itself(actor, undisturbed):
 
 @pytest.mark.parametrize("place", ["reset", "step", "fork"])
 @pytest.mark.parametrize("error", [EnvFailure("lost"), ToolFailure("lost"), OSError("lost")])
-def test_a_failure_is_tried_again_with_the_same_key_and_leaves_no_trace_in_the_tree(actor, undisturbed, place, error):
+def test_a_failure_is_tried_again_with_the_same_key_and_leaves_no_trace_in_the_tree(
+    actor, undisturbed, place, error
+):
     trees, incidents = grow(actor, Troubled(place, Flaky(2, error)), deadlines=Deadlines(retries=2))
     assert same(trees, undisturbed)
     assert [incident.kind for incident in incidents] == ["retry"] * 2
@@ -187,7 +210,9 @@ def test_a_path_that_fails_every_time_is_a_typed_leaf_and_one_failed_incident(ac
 
 
 def test_a_tree_whose_environment_cannot_begin_has_all_its_paths_failed(actor):
-    (_, broken, _), incidents = grow(actor, Troubled("reset", Flaky(99, OSError("no disk"))), group=3)
+    (_, broken, _), incidents = grow(
+        actor, Troubled("reset", Flaky(99, OSError("no disk"))), group=3
+    )
     assert [leaf.branch for leaf in failures(broken)] == [0, 1, 2]
     assert broken.turns[0].text == "" and not len(broken.turns[0].tokens)
     assert broken.leaves[0].info == {"error": "OSError: no disk"}
@@ -209,12 +234,19 @@ def test_a_tool_that_never_answers_is_a_tool_error_in_time(never):
     tools: list[Tool] = [look]
     env = QuestionEnv(ListTasks([Task("a", "Look.", "1")]), Exact(), tools, tool_timeout=0.2)
     env.reset(seed=0)
-    _, reward, terminated, truncated, info = env.step('<tool_call>{"name": "look", "arguments": {}}</tool_call>')
+    _, reward, terminated, truncated, info = env.step(
+        '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    )
     assert isnan(reward) and truncated and not terminated
-    assert (info["outcome"], info["error"]) == ("tool_error", "the tool look did not answer within 0.2 s")
+    assert (info["outcome"], info["error"]) == (
+        "tool_error",
+        "the tool look did not answer within 0.2 s",
+    )
 
 
-@pytest.mark.parametrize("name", ["turn_deadline", "episode_deadline", "step_deadline", "stall_after"])
+@pytest.mark.parametrize(
+    "name", ["turn_deadline", "episode_deadline", "step_deadline", "stall_after"]
+)
 def test_a_deadline_that_is_no_time_is_refused(actor, name):
     with pytest.raises(ValueError, match=rf"{name} is 0; it must be above 0"):
         grow(actor, Troubled(), deadlines=Deadlines(**{name: 0}))

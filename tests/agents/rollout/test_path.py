@@ -44,7 +44,11 @@ class Echo(TextEnv):
         self.heard.append(text)
         if text == "break":
             raise EnvFailure("the line is dead")
-        return Reply(f"you said {text}", reward=len(text) / 10, stop=StopReason.ANSWERED if text == "stop" else None)
+        return Reply(
+            f"you said {text}",
+            reward=len(text) / 10,
+            stop=StopReason.ANSWERED if text == "stop" else None,
+        )
 
 
 class Ends:
@@ -63,10 +67,14 @@ class Script:
     stop: str = "end"
     asked: list[tuple[list[int], Sampling, tuple[int, ...], Any]] = field(default_factory=list)
 
-    async def sample(self, tokens: Any, sampling: Sampling, key: tuple[int, ...], cut: Any = None) -> Completion:
+    async def sample(
+        self, tokens: Any, sampling: Sampling, key: tuple[int, ...], cut: Any = None
+    ) -> Completion:
         self.asked.append((tokens.tolist(), sampling, key, cut))
         ids = np.array(self.chat.tokenizer.encode(self.texts.pop(0)).ids, np.int32)
-        return Completion(ids, -ids.astype(np.float32), ids.astype(np.float32), self.stop, version=4)
+        return Completion(
+            ids, -ids.astype(np.float32), ids.astype(np.float32), self.stop, version=4
+        )
 
 
 @dataclass
@@ -92,7 +100,13 @@ def chat(qwen3_folder: Folder) -> Chat:
     return Chat.from_folder(qwen3_folder)
 
 
-def play(chat: Chat, texts: list[str], scene: Callable[[Scene], Awaitable[Any]], cut: Any = None, **script: Any) -> Any:
+def play(
+    chat: Chat,
+    texts: list[str],
+    scene: Callable[[Scene], Awaitable[Any]],
+    cut: Any = None,
+    **script: Any,
+) -> Any:
     async def run() -> Any:
         seen: list[Incident] = []
         watch, said = Watch(Deadlines(), seen.append, 1), Script(chat, texts, **script)
@@ -110,10 +124,22 @@ def test_a_turn_adds_what_was_drawn_and_what_was_answered(chat):
         prompt = at.tree.turns[0].tokens
         assert await at.turn() is None
         _, said, heard = at.tree.turns
-        assert (said.text, said.parent, said.reward, said.version, said.ended) == ("go on", 0, 0.5, 4, "end")
-        assert said.tokens.tolist() == at.ids("go on") and said.sampled.all() and said.temperature == 1
+        assert (said.text, said.parent, said.reward, said.version, said.ended) == (
+            "go on",
+            0,
+            0.5,
+            4,
+            "end",
+        )
+        assert (
+            said.tokens.tolist() == at.ids("go on") and said.sampled.all() and said.temperature == 1
+        )
         assert np.array_equal(said.logp_roll, -said.entropy) and (said.twin, said.copied) == (-1, 0)
-        assert (heard.role, heard.text, heard.parent) == ("user", "you said go on", 1) and not heard.sampled.any()
+        assert (heard.role, heard.text, heard.parent) == (
+            "user",
+            "you said go on",
+            1,
+        ) and not heard.sampled.any()
         assert (at.path.node, at.path.turn, at.path.score) == (2, 1, 0.5)
         leaf = await at.turn()
         assert (leaf.node, leaf.branch, leaf.outcome, leaf.stop) == (3, 2, Outcome.DONE, "answered")
@@ -145,7 +171,9 @@ def test_a_first_turn_repeats_the_first_tokens_of_a_twin_and_is_drawn_from_there
         assert isinstance(cut, Continued) and cut.opened == twin.text[:2]
         assert at.path.first is None
         await at.turn()
-        assert at.script.asked[2][1] is at.driver.sampling and isinstance(at.script.asked[2][3], Ends)
+        assert at.script.asked[2][1] is at.driver.sampling and isinstance(
+            at.script.asked[2][3], Ends
+        )
 
     play(chat, ["go on", "ne", "and on"], scene, cut=Ends())
 
@@ -159,7 +187,10 @@ def test_a_forced_token_is_given_and_not_drawn(chat):
         assert at.script.asked[0][0] == [*prompt, letter] and at.script.asked[0][3] is None
         assert first.text == "xyz" and first.sampled.tolist() == [False, True, True]
         assert first.logp_roll[0] == first.entropy[0] == 0 and (first.twin, first.copied) == (-1, 0)
-        at.path.node, at.path.first = 0, FirstTurn(at.driver.sampling, twin=1, copied=2, forced=letter)
+        at.path.node, at.path.first = (
+            0,
+            FirstTurn(at.driver.sampling, twin=1, copied=2, forced=letter),
+        )
         await at.turn()
         second = at.tree.turns[3]
         assert at.script.asked[1][0] == [letter]
@@ -214,7 +245,11 @@ def test_an_environment_that_cannot_be_closed_is_an_incident(chat):
     async def scene(at: Scene) -> None:
         await at.driver.close(Sticky())
         (incident,) = at.seen
-        assert incident.kind == "close" and incident.what.endswith("RuntimeError: stuck") and "Sticky" in incident.what
+        assert (
+            incident.kind == "close"
+            and incident.what.endswith("RuntimeError: stuck")
+            and "Sticky" in incident.what
+        )
 
     play(chat, [], scene)
 
@@ -238,9 +273,13 @@ CALL = {
 @pytest.mark.parametrize("name", sorted(set(CALL) & set(FORMATS)))
 def test_thought_ends_where_the_first_call_begins(name):
     text, format = CALL[name], get_format(name)
-    assert text[thought_length(text, format.begins(text)) :].startswith(text.removeprefix("Let me see. "))
+    assert text[thought_length(text, format.begins(text)) :].startswith(
+        text.removeprefix("Let me see. ")
+    )
     hidden = f"<think>{text}</think>{text}"
-    assert thought_length(hidden, format.begins(hidden)) == len(f"<think>{text}</think>Let me see. ")
+    assert thought_length(hidden, format.begins(hidden)) == len(
+        f"<think>{text}</think>Let me see. "
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,9 +311,13 @@ def test_without_a_call_thought_ends_at_the_box_or_with_the_last_thought_in_tags
 def test_a_turn_says_which_of_its_tokens_are_arguments_or_a_marked_answer(text, values):
     chat = Chat.from_folder(TINY)
     tokens = np.array(chat.tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-    found = Actor(None, chat, frozenset(), format=get_format("hermes")).spans(text, tokens)["values"]
+    found = Actor(None, chat, frozenset(), format=get_format("hermes")).spans(text, tokens)[
+        "values"
+    ]
     shown = None if found is None else chat.tokenizer.decode(tokens[slice(*found)].tolist())
-    assert shown == values if values != '1"}}' else shown.startswith(values)  # a token is where it begins
+    assert (
+        shown == values if values != '1"}}' else shown.startswith(values)
+    )  # a token is where it begins
 
 
 def test_tokens_are_counted_up_to_the_one_that_holds_the_character():

@@ -80,7 +80,9 @@ def actor(qwen3_folder: Path) -> Iterator[Actor]:
     engine.close()
 
 
-def grow(actor: Actor, plan: Plan, env: TextEnv | None = None, group: int = 8, **options: Any) -> list[Tree]:
+def grow(
+    actor: Actor, plan: Plan, env: TextEnv | None = None, group: int = 8, **options: Any
+) -> list[Tree]:
     given = {"key": (3, 5), "sampling": Sampling(max_tokens=4), "tasks": range(2), **options}
     return collect(actor, env or Ledger(), group=group, plan=plan, **given)
 
@@ -110,7 +112,9 @@ def at_random(tree: Tree, event: Event, key: tuple[int, ...]) -> list[Spawn]:
     inside = tree.turns[node].role == "assistant"
     token = int(rng.integers(1, len(tree.turns[node].tokens) + 1)) if inside else 0
     return (
-        [Spawn(node, token, n=int(rng.integers(1, 4)), trained=bool(rng.random() < 0.9))] if rng.random() < 0.4 else []
+        [Spawn(node, token, n=int(rng.integers(1, 4)), trained=bool(rng.random() < 0.9))]
+        if rng.random() < 0.4
+        else []
     )
 
 
@@ -127,7 +131,14 @@ def test_paths_are_forked_behind_answers_until_the_budget_is_spent(actor):
         assert [leaf.branch for leaf in tree.leaves] == list(range(8))
         assert [(leaf.parent, leaf.fork) for leaf in tree.leaves[:2]] == [(-1, 0)] * 2
         forked = tree.leaves[2:]
-        assert [leaf.parent for leaf in forked] == [0, 1, 0, 1, 2, 3]  # after the first turn, then after the second
+        assert [leaf.parent for leaf in forked] == [
+            0,
+            1,
+            0,
+            1,
+            2,
+            3,
+        ]  # after the first turn, then after the second
         for leaf in forked:
             path, parent = tree.path(leaf), tree.path(tree.leaves[leaf.parent])
             shared = path.index(leaf.fork) + 1
@@ -161,7 +172,9 @@ def test_what_is_in_flight_what_fails_and_what_cannot_be_forked_change_no_bit(ac
     assert written(grow(actor, plan, Ledger(fails=1), on_incident=seen.append, **small)) == trees
     assert {incident.kind for incident in seen} == {"retry"}
     seen.clear()
-    assert written(grow(actor, plan, Ledger(forks=False), on_incident=seen.append, **small)) == trees
+    assert (
+        written(grow(actor, plan, Ledger(forks=False), on_incident=seen.append, **small)) == trees
+    )
     if plan is each_turn:  # its forks are those of live environments
         assert {(incident.kind, incident.what) for incident in seen} == {
             ("retry", "RuntimeError: cannot be forked here")
@@ -170,7 +183,9 @@ def test_what_is_in_flight_what_fails_and_what_cannot_be_forked_change_no_bit(ac
 
 def test_a_path_that_fails_for_good_takes_its_place_in_the_budget(actor):
     env = Ledger(fails=99)
-    trees = grow(actor, each_turn, env, deadlines=Deadlines(retries=1), sampling=Sampling(max_tokens=2))
+    trees = grow(
+        actor, each_turn, env, deadlines=Deadlines(retries=1), sampling=Sampling(max_tokens=2)
+    )
     leaves = [leaf for tree in trees for leaf in tree.leaves]
     assert [len(tree.leaves) for tree in trees] == [8] * 2 and env.live_copies == [0]
     lost = [leaf for leaf in leaves if leaf.outcome is Outcome.INFRA_ERROR]
@@ -191,9 +206,13 @@ def test_a_step_that_is_over_ends_every_path_of_its_trees_where_it_is(actor):
 
 @each
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_logp_and_entropy_are_those_of_the_plain_model_on_the_path(actor, qwen3_folder, plan, temperature):
+def test_logp_and_entropy_are_those_of_the_plain_model_on_the_path(
+    actor, qwen3_folder, plan, temperature
+):
     plain = AutoModelForCausalLM.from_pretrained(qwen3_folder, attn_implementation="eager").double()
-    for tree in grow(actor, plan, group=6, tasks=range(1), sampling=Sampling(temperature, max_tokens=4)):
+    for tree in grow(
+        actor, plan, group=6, tasks=range(1), sampling=Sampling(temperature, max_tokens=4)
+    ):
         for leaf in tree.leaves:
             tokens = torch.from_numpy(tree.tokens(leaf).astype(np.int64))
             drawn = np.concatenate([tree.turns[node].sampled for node in tree.path(leaf)])
@@ -202,7 +221,9 @@ def test_logp_and_entropy_are_those_of_the_plain_model_on_the_path(actor, qwen3_
             logp = (logits / temperature).log_softmax(-1).gather(-1, tokens[1:, None])[:, 0].numpy()
             entropy = torch.distributions.Categorical(logits=logits).entropy().numpy()
             for column, truth in (("logp_roll", logp), ("entropy", entropy)):
-                stored = np.concatenate([getattr(tree.turns[node], column) for node in tree.path(leaf)])
+                stored = np.concatenate(
+                    [getattr(tree.turns[node], column) for node in tree.path(leaf)]
+                )
                 np.testing.assert_allclose(stored[drawn], truth[drawn[1:]], atol=1e-5)
 
 
@@ -211,11 +232,15 @@ def test_a_turn_forked_at_a_token_repeats_what_stands_before_and_is_learned_from
     forked = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.token]
     assert {leaf.token for _, leaf in forked} == {1, 2}
     for tree, leaf in forked:
-        (turn,) = (tree.turns[node] for node in tree.path(leaf) if tree.turns[node].twin == leaf.fork)
+        (turn,) = (
+            tree.turns[node] for node in tree.path(leaf) if tree.turns[node].twin == leaf.fork
+        )
         twin = tree.turns[leaf.fork]
         assert turn.copied == leaf.token and turn.parent == twin.parent
         for name in ("tokens", "logp_roll", "entropy", "sampled"):
-            assert np.array_equal(getattr(turn, name)[: leaf.token], getattr(twin, name)[: leaf.token])
+            assert np.array_equal(
+                getattr(turn, name)[: leaf.token], getattr(twin, name)[: leaf.token]
+            )
     packed = pack(trees)
     drawn = sum(int(turn.sampled[turn.copied :].sum()) for tree in trees for turn in tree.turns)
     assert len(packed.batch.token.unique()) == drawn
@@ -233,18 +258,27 @@ def test_probes_are_no_part_of_the_budget_and_are_not_learned_from(actor):
         return []  # the last one is a top-up
 
     trees = grow(actor, probing, group=4)
-    assert [[leaf.trained for leaf in tree.leaves] for tree in trees] == [[False, False, True, True, True, True]] * 2
+    assert [[leaf.trained for leaf in tree.leaves] for tree in trees] == [
+        [False, False, True, True, True, True]
+    ] * 2
     assert pack(trees).batch.n_paths == 8
 
 
 def test_the_first_turn_can_be_shorter_hotter_and_begin_with_a_forced_token(actor):
     def forcing(tree: Tree, event: Event, key: tuple[int, ...]) -> list[Spawn]:
-        return [Spawn(0, n=3, max_tokens=2, temperature=0.5, forced_token=65)] if event.kind == "start" else []
+        return (
+            [Spawn(0, n=3, max_tokens=2, temperature=0.5, forced_token=65)]
+            if event.kind == "start"
+            else []
+        )
 
     for tree in grow(actor, forcing, group=3):
         for leaf in tree.leaves:
             first, second, _ = (tree.turns[node] for node in tree.replies(leaf))
-            assert (first.tokens[0], first.sampled.tolist()) == (65, [False, *[True] * (len(first.tokens) - 1)])
+            assert (first.tokens[0], first.sampled.tolist()) == (
+                65,
+                [False, *[True] * (len(first.tokens) - 1)],
+            )
             assert 2 <= len(first.tokens) <= 3 and first.temperature == 0.5
             assert first.logp_roll[0] == first.entropy[0] == 0
             assert second.temperature == 1 and second.sampled.all()
@@ -252,12 +286,20 @@ def test_the_first_turn_can_be_shorter_hotter_and_begin_with_a_forced_token(acto
 
 def test_a_whole_path_can_be_shorter_and_hotter(actor):
     def heating(tree: Tree, event: Event, key: tuple[int, ...]) -> list[Spawn]:
-        return [Spawn(0), Spawn(0, max_tokens=2, temperature=0.5, whole=True)] if event.kind == "start" else []
+        return (
+            [Spawn(0), Spawn(0, max_tokens=2, temperature=0.5, whole=True)]
+            if event.kind == "start"
+            else []
+        )
 
     for tree in grow(actor, heating, group=2):
         plain, hot = ([tree.turns[node] for node in tree.replies(leaf)] for leaf in tree.leaves)
-        assert {turn.temperature for turn in plain} == {1} and max(len(turn.tokens) for turn in plain) > 2
-        assert {turn.temperature for turn in hot} == {0.5} and max(len(turn.tokens) for turn in hot) <= 2
+        assert {turn.temperature for turn in plain} == {1} and max(
+            len(turn.tokens) for turn in plain
+        ) > 2
+        assert {turn.temperature for turn in hot} == {0.5} and max(
+            len(turn.tokens) for turn in hot
+        ) <= 2
 
 
 @pytest.mark.parametrize(

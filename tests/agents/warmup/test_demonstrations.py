@@ -37,7 +37,11 @@ def test_an_episode_is_what_the_environment_said(house):
 
 def test_noise_costs_successes_and_the_arguments_decide_it(house):
     played = list(demonstrations(house, 40, 0.6, seed=1))
-    assert played == list(demonstrations(house, 40, 0.6, seed=1)) != list(demonstrations(house, 40, 0.6, seed=2))
+    assert (
+        played
+        == list(demonstrations(house, 40, 0.6, seed=1))
+        != list(demonstrations(house, 40, 0.6, seed=2))
+    )
     assert 0 < sum(one.reward for one in played) < 32
 
 
@@ -59,7 +63,11 @@ def test_where_commands_are_not_listed_another_tasks_gold_leads_astray():
 def test_texts_hold_all_that_is_written(house):
     one = next(demonstrations(house, 1, 0.0, seed=0))
     texts = list(one.texts())
-    assert {one.opening[1]["content"], *one.says, *(answer[0]["content"] for answer in one.answers)} <= set(texts)
+    assert {
+        one.opening[1]["content"],
+        *one.says,
+        *(answer[0]["content"] for answer in one.answers),
+    } <= set(texts)
     assert "user\n" in texts
 
 

@@ -29,7 +29,9 @@ def test_targets_are_the_table_behind_what_the_agent_reads(name):
         tokens, targets = teacher.episode(rng)
         for place, chances in targets.items():
             assert chances.sum() == pytest.approx(1, abs=1e-5) and bool((chances > 0).all())
-            said = words[tokens[place + 1]]  # what the demonstration goes on with is possible in the table
+            said = words[
+                tokens[place + 1]
+            ]  # what the demonstration goes on with is possible in the table
             assert chances[teacher.ids[said]] > 10 * teacher.start.noise / len(chances)
         ends = [place for place in targets if tokens[place + 1] == teacher.ids[END]]
         assert len(ends) == len(targets) / (3 if teacher.free else 2)
@@ -62,7 +64,9 @@ def test_a_policy_nears_its_table_and_a_seed_gives_the_same_weights(tmp_path, mo
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
     monkeypatch.setattr(exact, "MOST", 3)
-    with pytest.raises(ValueError, match=r"is \d\.\d+ nats from its table after 3 steps; choose another seed"):
+    with pytest.raises(
+        ValueError, match=r"is \d\.\d+ nats from its table after 3 steps; choose another seed"
+    ):
         list(exact.warm_up(split, START, 5, tmp_path / "bad"))
     assert not (tmp_path / "bad").exists()
 
@@ -76,8 +80,12 @@ def test_divergence_is_that_of_kullback_and_leibler():
     for tokens, targets in episodes:  # one by one, without padding
         logp = torch.log_softmax(model(input_ids=torch.tensor([tokens])).logits[0].double(), -1)
         for place, chances in targets.items():
-            expected.append(torch.nn.functional.kl_div(logp[place], chances.double(), reduction="sum"))
-    assert torch.allclose(exact._divergence(model, episodes).double(), torch.stack(expected), atol=1e-4)
+            expected.append(
+                torch.nn.functional.kl_div(logp[place], chances.double(), reduction="sum")
+            )
+    assert torch.allclose(
+        exact._divergence(model, episodes).double(), torch.stack(expected), atol=1e-4
+    )
 
 
 def test_all_worlds_are_tried():

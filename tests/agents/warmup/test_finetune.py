@@ -56,10 +56,16 @@ def test_a_death_changes_nothing_and_a_run_begins_with_the_adapter(tmp_path, mon
     with closing(run(prepare(SMALL, broken))) as updates:
         next(at for at in updates if at.done == 2 and at.loss is not None)
     assert [at.done for at in finish(run(prepare(SMALL, broken, resume=True)))] == [2, 3, 4]
-    one, other = (load_file(find(folder).adapter / "adapter_model.safetensors") for folder in (whole, broken))
+    one, other = (
+        load_file(find(folder).adapter / "adapter_model.safetensors") for folder in (whole, broken)
+    )
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     policy = load_policy(find(whole), lora=SMALL.lora)
-    assert any(part.abs().sum() > 0 for name, part in policy.trainable_parameters().items() if "lora_B" in name)
+    assert any(
+        part.abs().sum() > 0
+        for name, part in policy.trainable_parameters().items()
+        if "lora_B" in name
+    )
     assert max_tokens(find(whole)) == 96
     losses = [json.loads(line) for line in (whole / "losses.jsonl").read_text().splitlines()]
     assert [line["step"] for line in losses] == [1, 2, 3, 4] and losses[-1]["held_out"] > 0
@@ -67,13 +73,17 @@ def test_a_death_changes_nothing_and_a_run_begins_with_the_adapter(tmp_path, mon
         prepare(SMALL, whole, resume=True)
     with pytest.raises(ValueError, match="already holds a policy; continue with --resume"):
         prepare(SMALL, whole)
-    with pytest.raises(ValueError, match=r"lr is 0\.5, but the warm-up in .* was started with 0\.001; use that"):
+    with pytest.raises(
+        ValueError, match=r"lr is 0\.5, but the warm-up in .* was started with 0\.001; use that"
+    ):
         prepare(changed(SMALL, {"lr": 0.5}), whole, resume=True)
 
 
 @pytest.mark.slow
 def test_conversations_of_a_file_are_learned(tmp_path):
-    data = changed(SMALL, {"data": write(tmp_path / "talks.jsonl", *[TALK] * 6), "batch": 2, "steps": 20})
+    data = changed(
+        SMALL, {"data": write(tmp_path / "talks.jsonl", *[TALK] * 6), "batch": 2, "steps": 20}
+    )
     told = finish(run(prepare(data, tmp_path / "out")))
     assert told[-1].loss < 0.6 * told[0].loss
     assert not (tmp_path / "out" / "model.safetensors").exists()
@@ -82,7 +92,10 @@ def test_conversations_of_a_file_are_learned(tmp_path):
 def test_the_loss_is_on_the_assistants_tokens_alone_told_by_place():
     policy = load_policy(find("tiny"), lora=LoraOptions(4, 8.0))
     tuner, end = Tuner(policy, FINETUNING), next(iter(policy.end_ids))
-    tokens, said = [5, 6, end, 7, end, 8], [False, False, False, True, True, False]  # a turn that ends, and ends before
+    tokens, said = (
+        [5, 6, end, 7, end, 8],
+        [False, False, False, True, True, False],
+    )  # a turn that ends, and ends before
     ours = tuner.loss([example(tokens, said), example(tokens * 3, [False] * 12 + said)], 8)
     true = []
     for ids, marks in ((tokens, said), (tokens * 3, [False] * 12 + said)):
@@ -131,5 +144,7 @@ def test_conversations_that_teach_nothing_are_named(tmp_path, talk, complaint):
 
 def test_demonstrations_that_are_too_long_are_counted(tmp_path):
     data = changed(SMALL, {"data": write(tmp_path / "talks.jsonl", *[TALK] * 4), "context": 8})
-    with pytest.raises(ValueError, match=r"0 of 4 demonstrations fit the context of 8 tokens \(the longest has"):
+    with pytest.raises(
+        ValueError, match=r"0 of 4 demonstrations fit the context of 8 tokens \(the longest has"
+    ):
         list(run(prepare(data, tmp_path / "out")))

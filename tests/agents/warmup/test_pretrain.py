@@ -32,11 +32,17 @@ SMALL = Settings(
     ),
 )
 MISTAKES = {
-    "environment": ({"env": "turngym/Mth-v0"}, "unknown environment 'turngym/Mth-v0'; did you mean 'turngym/Math-v0'"),
+    "environment": (
+        {"env": "turngym/Mth-v0"},
+        "unknown environment 'turngym/Mth-v0'; did you mean 'turngym/Math-v0'",
+    ),
     "episodes": ({"episodes": 0}, "episodes is 0; it must be at least 1"),
     "noise": ({"noise": 1.0}, "noise is 1.0; it is a share of turns, from 0 to below 1"),
     "rate": ({"lr": 0.0}, "lr is 0.0; it must be above 0"),
-    "vocabulary": ({"vocabulary": 100}, "vocabulary is 100; bytes and control tokens alone need 300"),
+    "vocabulary": (
+        {"vocabulary": 100},
+        "vocabulary is 100; bytes and control tokens alone need 300",
+    ),
     "size": ({"size": "huge"}, "size is 'huge'; it must be one of mini, small, medium"),
     "seed": ({"seed": -1}, "seed is -1; it must be 0 or more"),
 }
@@ -65,12 +71,19 @@ def test_the_folder_is_a_policy_and_a_death_changes_nothing(tmp_path, monkeypatc
     one, other = (load_file(folder / "model.safetensors") for folder in (whole, broken))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     assert (whole / "tokenizer.json").read_text() == (broken / "tokenizer.json").read_text()
-    assert json.loads((whole / "warmup.json").read_text())["noise"] == 0.3 and not (whole / "checkpoints").exists()
+    assert (
+        json.loads((whole / "warmup.json").read_text())["noise"] == 0.3
+        and not (whole / "checkpoints").exists()
+    )
     report = evaluate.run(
-        evaluate.prepare(SMALL.env, SMALL.options, str(whole), episodes=2, sampling=SamplingOptions(4))
+        evaluate.prepare(
+            SMALL.env, SMALL.options, str(whole), episodes=2, sampling=SamplingOptions(4)
+        )
     )
     assert (report.episodes, report.failed) == (2, 0)
-    with pytest.raises(ValueError, match="already holds a policy; continue with --resume, or choose another folder"):
+    with pytest.raises(
+        ValueError, match="already holds a policy; continue with --resume, or choose another folder"
+    ):
         prepare(SMALL, whole)
     with pytest.raises(ValueError, match="is finished; use it with --policy"):
         prepare(SMALL, whole, resume=True)
@@ -91,21 +104,29 @@ def test_going_on_where_the_environment_changed_is_refused(tmp_path, monkeypatch
         if at.loss is not None and at.done == 2:
             break
     (tmp_path / "tokenizer.json").write_text("another")
-    with pytest.raises(ValueError, match=r"has changed since the warm-up in .* was started; start again in another"):
+    with pytest.raises(
+        ValueError, match=r"has changed since the warm-up in .* was started; start again in another"
+    ):
         list(run(prepare(SMALL, tmp_path, resume=True)))
 
 
 def test_going_on_with_other_settings_is_refused(tmp_path):
     next(run(prepare(SMALL, tmp_path)))
-    with pytest.raises(ValueError, match=r"noise is 0.1, but the warm-up in .* was started with 0.3; use that"):
+    with pytest.raises(
+        ValueError, match=r"noise is 0.1, but the warm-up in .* was started with 0.3; use that"
+    ):
         prepare(changed(SMALL, {"noise": 0.1}), tmp_path, resume=True)
     assert prepare(SMALL, tmp_path, resume=True).checkpoint is None
-    with pytest.raises(FileNotFoundError, match="holds no warm-up to resume; leave --resume out to start one"):
+    with pytest.raises(
+        FileNotFoundError, match="holds no warm-up to resume; leave --resume out to start one"
+    ):
         prepare(SMALL, tmp_path / "nowhere", resume=True)
 
 
 def test_episodes_that_do_not_fit_the_context_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"context is 16 tokens, and 24 of 24 episodes are longer \(up to \d+\)"):
+    with pytest.raises(
+        ValueError, match=r"context is 16 tokens, and 24 of 24 episodes are longer \(up to \d+\)"
+    ):
         list(run(prepare(changed(SMALL, {"context": 16}), tmp_path)))
 
 
@@ -127,7 +148,10 @@ def test_the_command_makes_a_policy_and_says_how_far_it_is(tmp_path, capsys, mon
     monkeypatch.setattr(terminal.console, "width", 400)
     options = EnvOptions(difficulty=(1,))
     command = Warmup(
-        SMALL.env, tmp_path / "warm", WarmupOptions(60, 50, 2, vocabulary=320, context=256, threads=1), options=options
+        SMALL.env,
+        tmp_path / "warm",
+        WarmupOptions(60, 50, 2, vocabulary=320, context=256, threads=1),
+        options=options,
     )
     assert command.run() == 0
     out = capsys.readouterr().out
@@ -138,4 +162,6 @@ def test_the_command_makes_a_policy_and_says_how_far_it_is(tmp_path, capsys, mon
 def test_the_commands_mistakes_are_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as left:
         Warmup(SMALL.env, tmp_path, WarmupOptions(episodes=0)).run()
-    assert left.value.code == 2 and "episodes is 0; it must be at least 1" in capsys.readouterr().err
+    assert (
+        left.value.code == 2 and "episodes is 0; it must be at least 1" in capsys.readouterr().err
+    )

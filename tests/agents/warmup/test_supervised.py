@@ -43,7 +43,8 @@ def model():
 
 
 EXAMPLES = [
-    Demonstration(ASK, [], ["go", "to"], [[{"role": "user", "content": "tell"}]]).example(CHAT) for _ in range(5)
+    Demonstration(ASK, [], ["go", "to"], [[{"role": "user", "content": "tell"}]]).example(CHAT)
+    for _ in range(5)
 ]
 
 
@@ -53,14 +54,18 @@ def test_an_episode_is_laid_out_as_the_template_renders_it():
     talk = [*ASK, {"role": "assistant", "content": "go"}, {"role": "user", "content": "tell"}]
     talk.append({"role": "assistant", "content": "to"})
     assert text + "\n" == CHAT.template.render(talk)
-    assistant = CHAT.tokenizer.decode(example.tokens[example.assistant].tolist(), skip_special_tokens=False)
+    assistant = CHAT.tokenizer.decode(
+        example.tokens[example.assistant].tolist(), skip_special_tokens=False
+    )
     assert assistant == "go<|im_end|>to<|im_end|>"
 
 
 def test_a_turn_that_the_cut_ends_has_no_end_token():
     call = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>'
     example = Demonstration(ASK, [], [call], []).example(CHAT, get_format("hermes"))
-    assistant = CHAT.tokenizer.decode(example.tokens[example.assistant].tolist(), skip_special_tokens=False)
+    assistant = CHAT.tokenizer.decode(
+        example.tokens[example.assistant].tolist(), skip_special_tokens=False
+    )
     assert assistant == call
 
 
@@ -77,8 +82,15 @@ def test_a_pass_takes_every_lesson_once_and_pads_little():
 def test_padding_is_on_the_right():
     short, long = Example(np.array([4, 5], np.int32), np.array([False, True])), EXAMPLES[0]
     tokens, kinds = pad([short, long])
-    assert tokens[0].tolist()[:3] == [4, 5, 0] and kinds[0].tolist()[:3] == [CONTEXT, TARGET, PADDING]
-    assert tokens[1].tolist() == long.tokens.tolist() and (kinds == TARGET).sum() == 1 + long.assistant.sum()
+    assert tokens[0].tolist()[:3] == [4, 5, 0] and kinds[0].tolist()[:3] == [
+        CONTEXT,
+        TARGET,
+        PADDING,
+    ]
+    assert (
+        tokens[1].tolist() == long.tokens.tolist()
+        and (kinds == TARGET).sum() == 1 + long.assistant.sum()
+    )
     assert (kinds[0, 2:] == PADDING).all() and (kinds[1] != PADDING).all()
 
 
@@ -106,7 +118,9 @@ def test_only_what_the_agent_said_counts(options):
         logits = model()(input_ids=tokens).logits[0, :-1]
     every = torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="none")
     assistant = torch.from_numpy(EXAMPLES[0].assistant)[1:]
-    assert losses == pytest.approx([float(every[assistant].mean()), float(every[~assistant].mean())], abs=1e-5)
+    assert losses == pytest.approx(
+        [float(every[assistant].mean()), float(every[~assistant].mean())], abs=1e-5
+    )
 
 
 def gradients(example, read):
@@ -118,9 +132,13 @@ def gradients(example, read):
 def test_what_was_read_counts_as_much_as_asked_for():
     example, one = EXAMPLES[0], model()
     tokens = torch.from_numpy(example.tokens).long()[None]
-    every = torch.nn.functional.cross_entropy(one(input_ids=tokens).logits[0, :-1], tokens[0, 1:], reduction="none")
+    every = torch.nn.functional.cross_entropy(
+        one(input_ids=tokens).logits[0, :-1], tokens[0, 1:], reduction="none"
+    )
     assistant = torch.from_numpy(example.assistant)[1:]
-    loss = (every[assistant].sum() + 0.25 * every[~assistant].sum()) / (assistant.sum() + 0.25 * (~assistant).sum())
+    loss = (every[assistant].sum() + 0.25 * every[~assistant].sum()) / (
+        assistant.sum() + 0.25 * (~assistant).sum()
+    )
     loss.backward()
     torch.nn.utils.clip_grad_norm_(one.parameters(), 1.0)
     learned = gradients(example, 0.25)
@@ -133,20 +151,28 @@ def test_a_new_models_head_begins_as_the_embedding_and_goes_its_own_way():
     one = model()
     embedding, head = one.model.embed_tokens.weight, one.lm_head.weight
     assert torch.equal(embedding, head) and embedding is not head
-    assert float(head.detach().std()) == pytest.approx(SIZES["small"]["hidden_size"] ** -0.5, rel=0.02)
+    assert float(head.detach().std()) == pytest.approx(
+        SIZES["small"]["hidden_size"] ** -0.5, rel=0.02
+    )
     list(Trainer(one, WarmupOptions(steps=2, batch=2, lr=1e-3)).learn(EXAMPLES))
     assert not torch.equal(embedding, head)
 
 
-def test_the_rate_rises_to_the_one_asked_for_and_falls_to_a_fiftieth_for_both_optimizers(options, monkeypatch):
+def test_the_rate_rises_to_the_one_asked_for_and_falls_to_a_fiftieth_for_both_optimizers(
+    options, monkeypatch
+):
     monkeypatch.setattr(supervised, "WARM", 4)
     trainer, rates = Trainer(model(), replace(options, steps=8)), []
     for _ in trainer.learn(EXAMPLES):
-        rates.append({group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups})
+        rates.append(
+            {group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups}
+        )
     assert all(len(rate) == 1 for rate in rates)
     found = [rate.pop() / options.lr for rate in rates]
     share = [0.02 + 0.98 * np.cos(np.pi * step / 16) ** 2 for step in range(8)]
-    assert found == pytest.approx([part * min((step + 1) / 4, 1) for step, part in enumerate(share)])
+    assert found == pytest.approx(
+        [part * min((step + 1) / 4, 1) for step, part in enumerate(share)]
+    )
 
 
 def test_what_was_saved_holds_every_weight_and_what_its_optimizer_knows(options, tmp_path):
@@ -157,13 +183,16 @@ def test_what_was_saved_holds_every_weight_and_what_its_optimizer_knows(options,
     for name, weight in trainer.model.named_parameters():
         parts = {part.removeprefix(f"{name}/") for part in held if part.startswith(f"{name}/")}
         assert torch.equal(held[name], weight)
-        assert parts == ({"momentum_buffer"} if "_proj" in name else {"exp_avg", "exp_avg_sq", "step"})
+        assert parts == (
+            {"momentum_buffer"} if "_proj" in name else {"exp_avg", "exp_avg_sq", "step"}
+        )
 
 
 def test_muon_learns_the_matrices_and_adamw_the_rest(options):
     one = model()
     muon, adam = (
-        {id(weight) for weight in part.param_groups[0]["params"]} for part in Trainer(one, options).optimizers
+        {id(weight) for weight in part.param_groups[0]["params"]}
+        for part in Trainer(one, options).optimizers
     )
     by_muon = {name for name, weight in one.named_parameters() if id(weight) in muon}
     assert len(muon) + len(adam) == len(list(one.parameters())) and not muon & adam

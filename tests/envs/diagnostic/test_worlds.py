@@ -4,7 +4,17 @@ import random
 
 import pytest
 
-from turngym.envs.diagnostic import COLOURS, DOORS, IDLE, INVALID, LOST, NOUNS, WORLDS, Start, WorldEnv
+from turngym.envs.diagnostic import (
+    COLOURS,
+    DOORS,
+    IDLE,
+    INVALID,
+    LOST,
+    NOUNS,
+    WORLDS,
+    Start,
+    WorldEnv,
+)
 from turngym.envs.registry import make
 
 
@@ -49,7 +59,9 @@ def test_the_best_success_is_that_of_the_best_words_over_all_tasks():
     assert WORLDS["late-bloomer"].best("colour") == 1 / 3
     for colour in COLOURS:
         env = world_env("late-bloomer")
-        assert sum(play(env, task, ["guess", colour])[0] for task in env.tasks) == len(env.tasks) / 3
+        assert (
+            sum(play(env, task, ["guess", colour])[0] for task in env.tasks) == len(env.tasks) / 3
+        )
     for door in DOORS:
         env, won = world_env("many-ways"), 0.0
         for task in env.tasks:
@@ -76,7 +88,10 @@ def test_an_idle_word_shows_the_same_word_again_and_leaves_too_few_turns():
         first = env.step("ask")[0]
         again, reward, _, _, info = env.step(idle)
         assert (first, again, reward, info["valid"]) == (words[0], words[0], 0.0, True)
-        assert play(env, 7, ["ask", idle, *words]) == (0.0, ["copy-1", "copy-1", "copy-2", "copy-3"])
+        assert play(env, 7, ["ask", idle, *words]) == (
+            0.0,
+            ["copy-1", "copy-1", "copy-2", "copy-3"],
+        )
     assert env.world.best("copy-1", 2) == 0.0
 
 
@@ -119,6 +134,10 @@ def test_the_ids_make_the_worlds_and_refuse_other_options():
     assert [make(f"turngym/{name}-v0").world for name in ids] == list(WORLDS.values())
     with pytest.raises(ValueError, match="takes no option 'split'"):
         make("turngym/ManyWays-v0", split="test")
-    assert len(make("turngym/ManyWays-v0", size=10).tasks) == 10 < len(make("turngym/ManyWays-v0").tasks)
+    assert (
+        len(make("turngym/ManyWays-v0", size=10).tasks)
+        == 10
+        < len(make("turngym/ManyWays-v0").tasks)
+    )
     with pytest.raises(ValueError, match="size is -1"):
         make("turngym/ManyWays-v0", size=-1)

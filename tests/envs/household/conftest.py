@@ -16,7 +16,14 @@ PLACES = {
     "Microwave_bar_1": "loc_bar_4",
     "Fridge_bar_1": "loc_bar_5",
 }
-TYPES = ("DrawerType", "DrawerType", "SideTableType", "SinkBasinType", "MicrowaveType", "FridgeType")
+TYPES = (
+    "DrawerType",
+    "DrawerType",
+    "SideTableType",
+    "SinkBasinType",
+    "MicrowaveType",
+    "FridgeType",
+)
 THINGS = {
     "Apple_bar_1": "SideTable_bar__minus_01_dot_00",
     "Apple_bar_2": "Drawer_bar__plus_01_dot_00",
@@ -46,13 +53,24 @@ def problem_text(goal=GOALS["heat"], facts="", objects=""):
     lines += [f"(receptacleType {r} {kind})" for r, kind in zip(PLACES, TYPES)]
     kinds = {thing: thing.partition("_bar_")[0] + "Type" for thing in THINGS}
     lines += [f"(objectType {thing} {kind})" for thing, kind in kinds.items()]
-    lines += [f"(inReceptacle {thing} {r}) (objectAtLocation {thing} {PLACES[r]})" for thing, r in THINGS.items()]
-    lines += [f"(canContain {kind} {thing})" for kind in set(TYPES) for thing in ("AppleType", "MugType", "KnifeType")]
+    lines += [
+        f"(inReceptacle {thing} {r}) (objectAtLocation {thing} {PLACES[r]})"
+        for thing, r in THINGS.items()
+    ]
+    lines += [
+        f"(canContain {kind} {thing})"
+        for kind in set(TYPES)
+        for thing in ("AppleType", "MugType", "KnifeType")
+    ]
     lines += [f"(pickupable {thing})" for thing in THINGS if "Lamp" not in thing]
     apples = [thing for thing in THINGS if "Apple" in thing]
-    lines += [f"({can}able {apple})" for can in ("heat", "cool", "clean", "slice") for apple in apples]
     lines += [
-        f"(openable {r})" for r, kind in zip(PLACES, TYPES) if kind in ("DrawerType", "MicrowaveType", "FridgeType")
+        f"({can}able {apple})" for can in ("heat", "cool", "clean", "slice") for apple in apples
+    ]
+    lines += [
+        f"(openable {r})"
+        for r, kind in zip(PLACES, TYPES)
+        if kind in ("DrawerType", "MicrowaveType", "FridgeType")
     ]
     return f"""(define (problem house) ; made up
       (:domain alfred)
@@ -90,7 +108,9 @@ def make_house(goals):
     """Makes the house."""
 
     def make(goal="heat", facts="", text="current"):
-        return make_world(parse_problem(problem_text(goals.get(goal, goal), facts)), TASK, get_dialect(text))
+        return make_world(
+            parse_problem(problem_text(goals.get(goal, goal), facts)), TASK, get_dialect(text)
+        )
 
     return make
 

@@ -24,14 +24,20 @@ def test_the_tables_are_read_whole():
     assert ROOMS["kitchen"]["cabinet"] == 12 and ROOMS["kitchen"]["garbagecan"] == 1
     assert len(THINGS) == 51 and len(STANDING) == 27
     apple = THINGS["apple"]
-    assert apple.can == {"clean", "heat", "cool", "slice"} and apple.usual == ("countertop", "diningtable", "fridge")
+    assert apple.can == {"clean", "heat", "cool", "slice"} and apple.usual == (
+        "countertop",
+        "diningtable",
+        "fridge",
+    )
     assert apple.fits == (*apple.usual, "sinkbasin", "garbagecan", "microwave", "sidetable")
     assert THINGS["desklamp"].can == {"lamp"} and set(PICKED_UP) == set(THINGS) - {LAMP}
 
 
 def test_the_tables_name_only_what_is_in_them():
     for kind in THINGS.values():
-        assert kind.usual and set(kind.fits) <= STANDING and len(set(kind.fits)) == len(kind.fits), kind
+        assert (
+            kind.usual and set(kind.fits) <= STANDING and len(set(kind.fits)) == len(kind.fits)
+        ), kind
         assert kind.can <= {"clean", "heat", "cool", "slice", "cut", "vessel", "lamp"}, kind
     assert OPENABLE | PAIRED | FOR_ONE | set(TOOLS.values()) <= STANDING
 
@@ -61,7 +67,9 @@ def test_every_chore_can_be_done(task_type):
             assert chore.target == LAMP if task_type == LOOK else chore.target in kind.fits
             assert chore.sources() and not {chore.target, chore.tool} & set(chore.sources())
     assert ("saltshaker" in found) == (task_type in (PLACE, LOOK, TWO))
-    assert ("toiletpaperhanger" in {chore.target for chore in found.get("toiletpaper", ())}) == (task_type == PLACE)
+    assert ("toiletpaperhanger" in {chore.target for chore in found.get("toiletpaper", ())}) == (
+        task_type == PLACE
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,9 @@ def test_every_chore_can_be_done(task_type):
 )
 def test_the_sentences(task_type, forms):
     chore = Chore(task_type, "mug", LAMP if task_type == LOOK else "desk")
-    assert tuple(chore.sentence(form) for form in (0, 1)) == tuple(f"Your task is to: {form}." for form in forms)
+    assert tuple(chore.sentence(form) for form in (0, 1)) == tuple(
+        f"Your task is to: {form}." for form in forms
+    )
 
 
 def test_the_goals_are_those_of_the_official_games(official_goals):
@@ -135,9 +145,15 @@ def test_where_wanted_things_lie():
         "countertop",
     )
     assert hiding(chore, usual=True, hidden=None) == ("drawer",)
-    assert hiding(chore, usual=True, hidden=False) == chore.sources()[1:]  # where they usually lie is to be opened
+    assert (
+        hiding(chore, usual=True, hidden=False) == chore.sources()[1:]
+    )  # where they usually lie is to be opened
     assert hiding(chore, usual=True, hidden=True) == ("drawer",)
-    assert hiding(chore, usual=False, hidden=True) == ("drawer",)  # there is no unlikely one to open
+    assert hiding(chore, usual=False, hidden=True) == (
+        "drawer",
+    )  # there is no unlikely one to open
     assert hiding(chore, usual=False, hidden=None) == chore.sources()[1:]
     cool = Chore(COOL, "apple", "countertop")
-    assert hiding(cool, usual=True, hidden=None) == ("diningtable",)  # not the fridge, which would cool it
+    assert hiding(cool, usual=True, hidden=None) == (
+        "diningtable",
+    )  # not the fridge, which would cool it

@@ -47,7 +47,13 @@ def test_the_walkthrough_is_gold_and_success_earns_one(env, row):
         assert env.gold()[0] == action
         _, reward, done, cut, info = env.step(action)
         rewards.append(reward)
-    assert (rewards, done, cut, info["stop"], info["won"]) == ([0, 0, 0, 0, 0, 1], True, False, "goal", True)
+    assert (rewards, done, cut, info["stop"], info["won"]) == (
+        [0, 0, 0, 0, 0, 1],
+        True,
+        False,
+        "goal",
+        True,
+    )
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step("look")
 
@@ -73,7 +79,13 @@ def test_without_success_an_episode_ends_with_its_turns(file):
     env.reset(seed=0)
     assert env.step("look")[1:4] == (0, False, False)
     observation, reward, done, cut, info = env.step("dance")
-    assert (observation, reward, done, cut, info["stop"]) == ("Nothing happens.", 0, False, True, "max_turns")
+    assert (observation, reward, done, cut, info["stop"]) == (
+        "Nothing happens.",
+        0,
+        False,
+        True,
+        "max_turns",
+    )
     assert make_alfworld(file, "valid_seen").max_turns == 50
 
 
@@ -120,12 +132,30 @@ def test_which_command_a_reply_is(env, text, command):
 
 @pytest.mark.parametrize(
     "text",
-    ["", " \n ", "\t\r\n", "\x1c\x85", "\x00", "\u2028", "\u200b", "the", "a", "the look", "lo\x0bok", "look\x00"],
+    [
+        "",
+        " \n ",
+        "\t\r\n",
+        "\x1c\x85",
+        "\x00",
+        "\u2028",
+        "\u200b",
+        "the",
+        "a",
+        "the look",
+        "lo\x0bok",
+        "look\x00",
+    ],
 )
 def test_a_blank_command_is_the_games_to_answer(env, text):
     _, before = env.reset(seed=0), env.state
     observation, reward, done, cut, info = env.step(text)
-    assert (observation, reward, done, cut) == ("Nothing happens.", 0, False, False) and env.state == before
+    assert (observation, reward, done, cut) == (
+        "Nothing happens.",
+        0,
+        False,
+        False,
+    ) and env.state == before
     assert (info["command"], info["allowed"], info["valid"]) == (text.strip(), False, False)
 
 
@@ -161,7 +191,9 @@ def test_a_fork_goes_on_as_the_original_and_apart_from_it(env):
         assert len(env.actions) == len(twin.actions) - 2
         env.step(action)
         assert env.state == again.state and env.snapshot() == again.snapshot()
-    assert env.fork().reset() == env.fork().reset() == env.reset()  # the same generator, each its own
+    assert (
+        env.fork().reset() == env.fork().reset() == env.reset()
+    )  # the same generator, each its own
 
 
 def test_a_class_of_its_own_is_copied_whole(file):
@@ -181,7 +213,11 @@ def test_hostile_replies_neither_crash_nor_pay(env, shared_data):
     rows = [row for row in map(json.loads, text.splitlines()) if row["env"] == "household"]
     assert len(rows) == 10
     for row in rows:
-        text = "".join(part * number for part, number in row["parts"]) if "parts" in row else row["text"]
+        text = (
+            "".join(part * number for part, number in row["parts"])
+            if "parts" in row
+            else row["text"]
+        )
         env.reset(seed=0)
         gold, before = env.gold(), env.state
         observation, reward, done, cut, info = env.step(text)
@@ -199,7 +235,9 @@ def test_nothing_an_agent_writes_pays_more_than_once(env):
         env.reset(seed=seed)
         earned, ended, won = 0.0, False, False
         while not ended:
-            action = draw.choice([" ".join(draw.choices(words, k=5)), *env.admissible_commands()[:20]])
+            action = draw.choice(
+                [" ".join(draw.choices(words, k=5)), *env.admissible_commands()[:20]]
+            )
             _, reward, won, cut, _ = env.step(action)
             earned, ended = earned + reward, won or cut
         assert earned == float(won) and (won or env.turn == 50)
@@ -222,7 +260,9 @@ def test_the_gold_of_every_house_wins(size, text):
 
 
 def test_a_house_depends_on_its_index_alone():
-    one, again = (Houses(size="tiny", difficulty=2, task_types=TASK_TYPES[3], seed=5) for _ in range(2))
+    one, again = (
+        Houses(size="tiny", difficulty=2, task_types=TASK_TYPES[3], seed=5) for _ in range(2)
+    )
     assert [again[i] for i in (7, 3, 900_000)] == [one[i] for i in (7, 3, 900_000)]
     assert one[7].id == "pick_heat_then_place_in_recep-tiny-2-train-5-7" and one[7].split == "train"
     assert one.open(7)[1] is again.open(7)[1]  # made once
@@ -259,7 +299,13 @@ def test_splits_share_no_task():
             for i in range(60):
                 game, world = houses.open(i)
                 # What an agent can find out, and what it has to do.
-                key = (*world.receptacles, *world.where, *world.things, *world.start.inside, game.problem[-200:])
+                key = (
+                    *world.receptacles,
+                    *world.where,
+                    *world.things,
+                    *world.start.inside,
+                    game.problem[-200:],
+                )
                 assert seen.setdefault(key, split) == split
     assert len(seen) > 340
 
@@ -281,7 +327,18 @@ def test_it_can_be_written_and_read_as_games(write_rows):
     for game, world in map(read.open, range(5)):
         made, own = houses.open(int(game.id.rpartition("-")[2]))
         assert game == made
-        for name in ("task", "things", "receptacles", "where", "fits", "can", "goal", "start", "openable", "inner"):
+        for name in (
+            "task",
+            "things",
+            "receptacles",
+            "where",
+            "fits",
+            "can",
+            "goal",
+            "start",
+            "openable",
+            "inner",
+        ):
             assert getattr(world, name) == getattr(own, name), name
 
 
@@ -313,7 +370,9 @@ def test_bad_options_of_houses_are_refused(options, words):
 
 def test_bad_indices_are_refused():
     for i in (-1, 1_000_000):
-        with pytest.raises(IndexError, match=f"house {i} of household: there are houses 0 to 999999"):
+        with pytest.raises(
+            IndexError, match=f"house {i} of household: there are houses 0 to 999999"
+        ):
             Houses().open(i)
 
 

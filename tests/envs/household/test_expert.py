@@ -69,22 +69,34 @@ def test_a_thing_in_a_drawer_that_is_reached_from_another(make_house, play):
         world = make_house("heat", facts)
         commands, _, won = play(world, expert=Expert(priors))
         assert won and commands[:3] == ["go to drawer 1", "open drawer 1", "go to drawer 2"]
-        after = ["open drawer 2"] + ["examine drawer 2"] * bool(facts) + ["take apple 1 from drawer 2"]
+        after = (
+            ["open drawer 2"] + ["examine drawer 2"] * bool(facts) + ["take apple 1 from drawer 2"]
+        )
         assert commands[3 : 3 + len(after)] == after
 
 
 def test_of_two_things_the_second_goes_where_the_first_lies():
     lying = {"shelf 1": "nothing", "shelf 2": "a pen 2", "desk 1": "a pen 1"}
     expert = Expert(Priors({"pen": {"shelf": 0.9, "desk": 0.1}}, {}))
-    text, commands = "you see a desk 1, a shelf 2, and a shelf 1.\n\nYour task is to: put two pen in shelf.", []
+    text, commands = (
+        "you see a desk 1, a shelf 2, and a shelf 1.\n\nYour task is to: put two pen in shelf.",
+        [],
+    )
     while len(commands) < 6:
         commands.append(expert.act(text))
         place = commands[-1].removeprefix("go to ")
         text = (
-            f"You arrive at {place}. On the {place}, you see {lying[place]}." if place in lying else "Nothing happens."
+            f"You arrive at {place}. On the {place}, you see {lying[place]}."
+            if place in lying
+            else "Nothing happens."
         )
         text = text if "take" not in commands[-1] else "You pick up the pen 1 from the desk 1."
-    assert commands[:4] == ["go to shelf 1", "go to shelf 2", "go to desk 1", "take pen 1 from desk 1"]
+    assert commands[:4] == [
+        "go to shelf 1",
+        "go to shelf 2",
+        "go to desk 1",
+        "take pen 1 from desk 1",
+    ]
     assert commands[4:] == ["go to shelf 2", "move pen 1 to shelf 2"]
 
 
@@ -101,7 +113,9 @@ def test_a_put_that_is_refused_is_said_in_the_other_form(make_house):
         commands.append(expert.act(text))
         state, text = step(world, state, commands[-1])
         arrived, _, seen = text.partition(". ")
-        text = seen if arrived.startswith("You arrive at ") else text  # as the prompts of ReAct shorten it
+        text = (
+            seen if arrived.startswith("You arrive at ") else text
+        )  # as the prompts of ReAct shorten it
     assert commands[-2:] == ["move apple 2 to sidetable 1", "put apple 2 in/on sidetable 1"]
 
 
@@ -138,7 +152,9 @@ def test_it_finds_its_way_back_when_somebody_else_decides_now_and_then(size):
         while not world.won(state) and turns < 100:
             command = expert.act(text)
             if rng.random() < 0.3:
-                command = expert.command = rng.choice([*commands(world, state), "dance", "go to moat 1"])
+                command = expert.command = rng.choice(
+                    [*commands(world, state), "dance", "go to moat 1"]
+                )
             state, text = step(world, state, command)
             turns += 1
         lost += [i] * (not world.won(state))
@@ -185,9 +201,16 @@ def test_through_an_environment_with_and_without_admissible_commands(shared_data
 def test_shares_of_the_house(make_house):
     house = make_house()
     priors = count([house, make_house(facts="(opened Drawer_bar__plus_01_dot_00)")])
-    assert priors.found["apple"] == {"drawer": 0.5, "sidetable": 1.0}  # one of two drawers, the one side table
+    assert priors.found["apple"] == {
+        "drawer": 0.5,
+        "sidetable": 1.0,
+    }  # one of two drawers, the one side table
     assert priors.found["mug"] == {"sidetable": 1.0}
-    assert priors.shut["drawer"] == 0.75 and priors.shut["fridge"] == 1.0 and priors.shut["sidetable"] == 0.0
+    assert (
+        priors.shut["drawer"] == 0.75
+        and priors.shut["fridge"] == 1.0
+        and priors.shut["sidetable"] == 0.0
+    )
     assert priors.chance("apple", "drawer") == 0.5
     assert priors.chance("apple", "fridge") == priors.chance("sword", "moat") == RARE
 
@@ -202,7 +225,9 @@ def test_the_file_is_what_is_counted_in_the_train_split(shared_data):
     priors = load_priors()
     assert to_json(priors) == FILE.read_text("utf-8")
     with lzma.open(shared_data / "household" / "games_train.jsonl.xz", "rt") as lines:
-        some = count(game_of_row(json.loads(line), "train").world() for line in islice(lines, 0, None, 40))
+        some = count(
+            game_of_row(json.loads(line), "train").world() for line in islice(lines, 0, None, 40)
+        )
     assert set(some.found) <= set(priors.found) and set(some.shut) <= set(priors.shut)
     for kind, shares in some.found.items():
         assert set(shares) <= set(priors.found[kind]), kind

@@ -40,7 +40,13 @@ def test_an_official_file_and_its_row_are_the_same_game(shared_data, official):
 
 def test_what_a_row_does_not_say_is_left_open(row):
     game = game_of_row({"task": row["task"], "pddl_problem": row["pddl_problem"]}, "games.jsonl:1")
-    assert (game.id, game.split, game.task_type, game.walkthrough, game.solvable) == ("games.jsonl:1", "", "", (), True)
+    assert (game.id, game.split, game.task_type, game.walkthrough, game.solvable) == (
+        "games.jsonl:1",
+        "",
+        "",
+        (),
+        True,
+    )
     assert not game_of_row({**row, "solvable": False}, "").solvable
 
 
@@ -51,8 +57,12 @@ def test_gold_is_not_in_what_a_game_prints(game):
 def test_the_text_is_that_of_the_file_or_another(row, official, game):
     data = json.loads(official(row).read_text())
     # What alfworld's own patch did to the games of before, undone.
-    grammar = data["grammar"].partition("action help")[0].replace("move {o} to {r}", "put {o} in/on {r}")
-    grammar = grammar.replace("You move the {o.name} to the {r.name}.", "You put the {o.name} in/on the {r.name}.")
+    grammar = (
+        data["grammar"].partition("action help")[0].replace("move {o} to {r}", "put {o} in/on {r}")
+    )
+    grammar = grammar.replace(
+        "You move the {o.name} to the {r.name}.", "You put the {o.name} in/on the {r.name}."
+    )
     grammar = grammar.replace("You arrive at {r.name}.", "You arrive at {lend.name}.")
     domain = data["pddl_domain"].partition("(:action help")[0] + ")"
     old = read_game(official(row, grammar=grammar, pddl_domain=domain))
@@ -98,7 +108,9 @@ def test_what_is_no_game_is_refused(tmp_path, row):
             read_game(tmp_path / "game.tw-pddl")
     with pytest.raises(ValueError, match=r"^here is a list"):
         game_of_row([], "here")
-    with pytest.raises(ValueError, match=r"^here has task_type 'cook'; the task types are pick_and_place_simple, "):
+    with pytest.raises(
+        ValueError, match=r"^here has task_type 'cook'; the task types are pick_and_place_simple, "
+    ):
         game_of_row({**row, "task_type": "cook"}, "here")
 
 
@@ -122,9 +134,16 @@ def test_a_game_that_does_not_parse_is_named(row, old, new, words):
 def test_a_game_that_any_command_would_win_is_refused(row):
     text = row["pddl_problem"]
     won = text.replace("(:init", "(:init (isHot Apple_bar_1) (isHot Apple_bar_2)")
-    with pytest.raises(ValueError, match=f"game {row['id']}: its goal holds before a command is given"):
+    with pytest.raises(
+        ValueError, match=f"game {row['id']}: its goal holds before a command is given"
+    ):
         game_of_row({**row, "pddl_problem": won}, "here").world()
-    twice = text.replace("(:init", "(:init (objectType x_dot_y AppleType) (objectType x.y AppleType)")
+    twice = text.replace(
+        "(:init", "(:init (objectType x_dot_y AppleType) (objectType x.y AppleType)"
+    )
     twice = twice.replace("(:objects", "(:objects x_dot_y - object x.y - object")
-    with pytest.raises(ValueError, match=r"its pddl_problem calls two things 'x\.y ', and a command could mean either"):
+    with pytest.raises(
+        ValueError,
+        match=r"its pddl_problem calls two things 'x\.y ', and a command could mean either",
+    ):
         game_of_row({**row, "pddl_problem": twice}, "here").world()

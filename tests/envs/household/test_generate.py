@@ -12,7 +12,9 @@ from turngym.envs.tasks import SPLIT_SHARES, KeyedRandom, text_share
 def drawn(size="small", difficulty=3, split="train", number=20):
     """Some houses of each task type."""
     return [
-        generate(task_type, size, difficulty, split, KeyedRandom("test", i, size, difficulty, split))
+        generate(
+            task_type, size, difficulty, split, KeyedRandom("test", i, size, difficulty, split)
+        )
         for task_type in TASK_TYPES
         for i in range(number)
     ]
@@ -42,7 +44,9 @@ def test_two_of_a_kind_may_be_reached_from_one_place(size):
         assert sorted(places) == list(range(1, len(places) + 1))
         assert size != "tiny" or set(places.values()) == {1}
         for place in [place for place, number in places.items() if number > 1]:
-            kinds = {receptacle.kind for receptacle in house.receptacles if receptacle.place == place}
+            kinds = {
+                receptacle.kind for receptacle in house.receptacles if receptacle.place == place
+            }
             assert len(kinds) == 1 and kinds <= PAIRED
 
 
@@ -83,7 +87,8 @@ def test_houses_differ():
     assert {house.form for house in houses} == {0, 1}
     assert {thing.kind for house in houses for thing in house.things} == set(THINGS)
     shared = sum(
-        len({receptacle.place for receptacle in house.receptacles}) < len(house.receptacles) for house in houses
+        len({receptacle.place for receptacle in house.receptacles}) < len(house.receptacles)
+        for house in houses
     )
     assert 0.1 < shared / len(houses) < 0.9
     tiny = drawn("tiny", number=60)
@@ -96,7 +101,14 @@ def test_what_the_task_is_decides_the_split(split):
     for size in ("tiny", "small"):
         for house in drawn(size, split=split, number=5):
             assert low <= text_share(house.signature) < high
-    assert sorted(share for shares in SPLIT_SHARES.values() for share in shares) == [0, 0.1, 0.1, 0.2, 0.2, 1]
+    assert sorted(share for shares in SPLIT_SHARES.values() for share in shares) == [
+        0,
+        0.1,
+        0.1,
+        0.2,
+        0.2,
+        1,
+    ]
 
 
 def test_nothing_but_the_dice_decides(monkeypatch):
@@ -104,10 +116,14 @@ def test_nothing_but_the_dice_decides(monkeypatch):
     assert drawn(number=1)[0] == house and drawn(split="valid", number=1)[0] != house
     assert text_share("the same") > 0.2  # so it lies with `train`
     monkeypatch.setattr(House, "signature", "the same")
-    with pytest.raises(RuntimeError, match="pick_and_place_simple at size tiny has no house for split valid"):
+    with pytest.raises(
+        RuntimeError, match="pick_and_place_simple at size tiny has no house for split valid"
+    ):
         monkeypatch.setattr("turngym.envs.household.generate.ATTEMPTS", 3)
         generate(TASK_TYPES[0], "tiny", 1, "valid", KeyedRandom(0))
 
 
 def test_only_one_thing_hangs_where_one_hangs():
-    assert not any(house.chore.number == 2 and house.chore.target in FOR_ONE for house in drawn(number=60))
+    assert not any(
+        house.chore.number == 2 and house.chore.target in FOR_ONE for house in drawn(number=60)
+    )

@@ -29,7 +29,9 @@ def build():
     """Makes a house with a chore about a mug."""
 
     def make(task_type=PLACE, target="desk", things=LYING, number=0):
-        return House(Chore(task_type, "mug", target), 0, ("study", "kitchen"), STANDING, things, number)
+        return House(
+            Chore(task_type, "mug", target), 0, ("study", "kitchen"), STANDING, things, number
+        )
 
     return make
 
@@ -46,7 +48,13 @@ def test_what_the_game_says_of_it(build):
         "Your task is to: put a mug in desk.",
     ]
     state, said = world.start, []
-    for command in ("go to drawer 2", "open drawer 2", "look", "take mug 1 from drawer 2", "examine mug 1"):
+    for command in (
+        "go to drawer 2",
+        "open drawer 2",
+        "look",
+        "take mug 1 from drawer 2",
+        "examine mug 1",
+    ):
         state, answer = step(world, state, command)
         said.append(answer)
     assert said == [
@@ -62,17 +70,34 @@ def test_things_lie_there_in_their_states(build):
     world = world_of(build())
     one, two = (1 << world.thing[f"apple {number}"] for number in (1, 2))
     assert (world.start.cool, world.start.hot, world.start.clean) == (one, two, two)
-    assert world.can["toggle"] == 1 << world.thing["desklamp 1"] and not world.can["pickup"] & world.can["toggle"]
+    assert (
+        world.can["toggle"] == 1 << world.thing["desklamp 1"]
+        and not world.can["pickup"] & world.can["toggle"]
+    )
     in_states = (Thing("mug", 1, 4, clean=True), Thing("mug", 2, 5))
     wanted = world_of(build(HEAT, "sinkbasin", things=in_states)).start
-    assert (wanted.cool, wanted.hot, wanted.clean) == (0, 0, 0)  # what is wanted still has to be done
+    assert (wanted.cool, wanted.hot, wanted.clean) == (
+        0,
+        0,
+        0,
+    )  # what is wanted still has to be done
 
 
 @pytest.mark.parametrize(
     ("task_type", "target", "number", "walk"),
     [
-        (PLACE, "desk", 0, "go to drawer 2;open drawer 2;take mug 1 from drawer 2;go to desk 1;move mug 1 to desk 1"),
-        (LOOK, "desklamp", 0, "go to drawer 2;open drawer 2;take mug 1 from drawer 2;go to desk 1;use desklamp 1"),
+        (
+            PLACE,
+            "desk",
+            0,
+            "go to drawer 2;open drawer 2;take mug 1 from drawer 2;go to desk 1;move mug 1 to desk 1",
+        ),
+        (
+            LOOK,
+            "desklamp",
+            0,
+            "go to drawer 2;open drawer 2;take mug 1 from drawer 2;go to desk 1;use desklamp 1",
+        ),
         (
             COOL,
             "microwave",
@@ -90,14 +115,20 @@ def test_things_lie_there_in_their_states(build):
     ],
 )
 @pytest.mark.parametrize("text", ["current", "old"])
-def test_the_walkthrough_wins_at_its_last_command_and_not_before(build, task_type, target, number, walk, text):
+def test_the_walkthrough_wins_at_its_last_command_and_not_before(
+    build, task_type, target, number, walk, text
+):
     house = build(task_type, target, number=number)
     assert list(house.walkthrough()) == walk.split(";")
     world = world_of(house, text)
     state = world.start
     for command in house.walkthrough():
         assert not world.won(state)
-        command = command.replace("move", "put").replace(" to ", " in/on ") if text + command[0] == "oldm" else command
+        command = (
+            command.replace("move", "put").replace(" to ", " in/on ")
+            if text + command[0] == "oldm"
+            else command
+        )
         state, answer = step(world, state, command)
         assert answer != NOTHING
     assert world.won(state)
@@ -138,5 +169,12 @@ def test_its_signature_tells_tasks_apart(build):
     assert len({house.signature for house in (one, *others)}) == 6
     again = House(one.chore, 1, ("bedroom",), STANDING, LYING[::-1], 0)
     assert again.signature == one.signature  # other words, the same task
-    backwards = House(one.chore, 0, one.rooms, STANDING[::-1], tuple(t._replace(inside=5 - t.inside) for t in LYING), 5)
+    backwards = House(
+        one.chore,
+        0,
+        one.rooms,
+        STANDING[::-1],
+        tuple(t._replace(inside=5 - t.inside) for t in LYING),
+        5,
+    )
     assert backwards.signature == one.signature and backwards.problem() == one.problem()

@@ -18,7 +18,10 @@ OTHER = {"id": "train/b", "split": "train", "task_type": "pick_and_place_simple"
 @pytest.fixture
 def file(row, write_rows):
     """Two games of train, one of them unsolvable, and one of valid_seen."""
-    return write_rows("games_mine.jsonl", [{**row, **OTHER}, row, {**row, **OTHER, "id": "train/a", "solvable": False}])
+    return write_rows(
+        "games_mine.jsonl",
+        [{**row, **OTHER}, row, {**row, **OTHER, "id": "train/a", "solvable": False}],
+    )
 
 
 @pytest.fixture
@@ -27,7 +30,11 @@ def folder(row, tmp_path, shared_data):
     common = json.loads((shared_data / "household" / "game_common.json").read_text())
     grammar = common["grammar_template"].replace("@@TASK@@", row["task"])
     data = {**row, "pddl_domain": common["pddl_domain"], "grammar": grammar}
-    for id in (row["id"], "valid_seen/look_at_obj_in_light-Mug-None-DeskLamp-1/trial_2", "train/pick_Sliced-1/trial_3"):
+    for id in (
+        row["id"],
+        "valid_seen/look_at_obj_in_light-Mug-None-DeskLamp-1/trial_2",
+        "train/pick_Sliced-1/trial_3",
+    ):
         path = tmp_path / "json_2.1.1" / id / "game.tw-pddl"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(data))
@@ -37,7 +44,9 @@ def folder(row, tmp_path, shared_data):
 def test_a_split_of_a_file_or_of_the_folder_it_is_in(file, row):
     for path in (file, str(file), file.parent):
         games = open_games(path, "valid_seen")
-        assert [game.id for game in games] == [row["id"]] and games[0].walkthrough == tuple(row["walkthrough"])
+        assert [game.id for game in games] == [row["id"]] and games[0].walkthrough == tuple(
+            row["walkthrough"]
+        )
         assert [game.id for game in open_games(path)] == ["train/b"]
 
 
@@ -53,13 +62,15 @@ def test_task_types_are_chosen(file, row):
     assert len(open_games(file, task_types="pick_and_place_simple, look_at_obj_in_light")) == 1
     assert len(open_games(file, "valid_seen", TASK_TYPES)) == 1
     with pytest.raises(
-        ValueError, match=r"'pick_heat_then_place'; did you mean 'pick_heat_then_place_in_recep'. the six"
+        ValueError,
+        match=r"'pick_heat_then_place'; did you mean 'pick_heat_then_place_in_recep'. the six",
     ):
         open_games(file, task_types="pick_heat_then_place")
     with pytest.raises(ValueError, match="task_types is empty"):
         open_games(file, task_types=())
     with pytest.raises(
-        ValueError, match=r"no solvable game of split train and .*; it has 1 pick_and_place_simple in train, 1"
+        ValueError,
+        match=r"no solvable game of split train and .*; it has 1 pick_and_place_simple in train, 1",
     ):
         open_games(file, task_types=row["task_type"])
 
@@ -78,7 +89,9 @@ def test_the_official_folder_is_found_from_any_level(folder, row, monkeypatch):
     assert [game.id for game in games] == ids[:1] and games[0].split == "valid_seen"
     with pytest.raises(ValueError, match=r"no solvable game of split train .*; it has no game"):
         open_games(folder)  # a sliced one is left out, as alfworld does
-    with pytest.raises(FileNotFoundError, match="has the splits train, valid_seen but not valid_unseen"):
+    with pytest.raises(
+        FileNotFoundError, match="has the splits train, valid_seen but not valid_unseen"
+    ):
         open_games(folder, "valid_unseen")
 
 
@@ -112,24 +125,33 @@ def test_the_splits_of_training_and_evaluation_are_those_of_alfworld(row, write_
     rows = [{**row, "id": name, "split": name} for name in names]
     path = write_rows("games.jsonl", rows)
     assert tuple(open_games(path, split)[0].id for split in SPLITS) == names
-    opened = [open_split("turngym/ALFWorld-v0", {"games": str(path), "split": split}) for split in SPLITS]
+    opened = [
+        open_split("turngym/ALFWorld-v0", {"games": str(path), "split": split}) for split in SPLITS
+    ]
     assert tuple(split.env.reset(options={"task": 0})[1]["task_id"] for split in opened) == names
 
 
 def test_missing_data_is_explained(tmp_path, monkeypatch):
     get = r"get the official games with `pip install alfworld` and `alfworld-download`"
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=rf"ALFWORLD_DATA is not set, no {tmp_path}/\.cache/alfworld; {get}"):
+    with pytest.raises(
+        FileNotFoundError, match=rf"ALFWORLD_DATA is not set, no {tmp_path}/\.cache/alfworld; {get}"
+    ):
         open_games()
     monkeypatch.setenv("ALFWORLD_DATA", "/nowhere")
-    with pytest.raises(FileNotFoundError, match=rf"ALFWORLD_DATA is '/nowhere', which is no folder; {get}"):
+    with pytest.raises(
+        FileNotFoundError, match=rf"ALFWORLD_DATA is '/nowhere', which is no folder; {get}"
+    ):
         open_games()
     with pytest.raises(FileNotFoundError, match=rf"games is '/none', which does not exist; {get}"):
         open_games("/none")
-    with pytest.raises(FileNotFoundError, match=rf"no games\*\.jsonl file and no folder of a split; {get}"):
+    with pytest.raises(
+        FileNotFoundError, match=rf"no games\*\.jsonl file and no folder of a split; {get}"
+    ):
         open_games(tmp_path)
     with pytest.raises(
-        ValueError, match="split is 'tests'; the splits of ALFWorld are train, valid_train, valid_seen, "
+        ValueError,
+        match="split is 'tests'; the splits of ALFWorld are train, valid_train, valid_seen, ",
     ):
         open_games(tmp_path, "tests")
     (tmp_path / ".cache" / "alfworld" / "train").mkdir(parents=True)
@@ -162,7 +184,9 @@ def head(row, where):
 @pytest.fixture(params=["", ".gz", ".xz"])
 def rows_file(request, tmp_path):
     path = tmp_path / f"games.jsonl{request.param}"
-    path.write_bytes({"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[request.param](TEXT.encode()))
+    path.write_bytes(
+        {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[request.param](TEXT.encode())
+    )
     return path
 
 
@@ -218,8 +242,16 @@ def test_a_damaged_file_of_the_cache_is_made_anew(rows_file, cache):
 def test_bad_files_are_named(tmp_path):
     for name, data, words in (
         ("a.jsonl", b'{"n": 1}\n{', r"a\.jsonl:\d is not JSON in UTF-8"),
-        ("b.jsonl.xz", lzma.compress(TEXT.encode())[:-9], r"b\.jsonl\.xz is not a complete \.xz file"),
-        ("c.jsonl.gz", gzip.compress(TEXT.encode())[:-9], r"c\.jsonl\.gz is not a complete \.gz file"),
+        (
+            "b.jsonl.xz",
+            lzma.compress(TEXT.encode())[:-9],
+            r"b\.jsonl\.xz is not a complete \.xz file",
+        ),
+        (
+            "c.jsonl.gz",
+            gzip.compress(TEXT.encode())[:-9],
+            r"c\.jsonl\.gz is not a complete \.gz file",
+        ),
         ("d.jsonl.gz", b"no gzip", r"d\.jsonl\.gz is not a complete \.gz file"),
     ):
         (tmp_path / name).write_bytes(data)

@@ -29,7 +29,9 @@ PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
     ],
 )
 def test_every_form_of_sentence(sentence, task):
-    assert parse_task(f"-= Welcome =-\n\nYou are in a room.\n\nYour task is to: {sentence}.") == task
+    assert (
+        parse_task(f"-= Welcome =-\n\nYou are in a room.\n\nYour task is to: {sentence}.") == task
+    )
     assert parse_task(f"Your task is to: {sentence}.\n\nAdmissible commands:\nlook") == task
 
 
@@ -71,13 +73,18 @@ def test_the_first_text_lists_the_receptacles():
 
 def test_what_lies_where_and_what_is_closed():
     memory = Memory.of_room(ROOM)
-    memory.read("go to sidetable 1", "You arrive at sidetable 1. On the sidetable 1, you see a mug 2, and a mug 1.")
+    memory.read(
+        "go to sidetable 1",
+        "You arrive at sidetable 1. On the sidetable 1, you see a mug 2, and a mug 1.",
+    )
     assert memory.things("mug") == [("mug 2", "sidetable 1"), ("mug 1", "sidetable 1")]
     assert memory.here == {"sidetable 1"} and memory.old is False
     memory.read("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
     assert memory.here == {"drawer 1"} and memory.shut == {"drawer 1"}
     assert memory.known("drawer 1") and memory.known("sidetable 1") and not memory.known("drawer 2")
-    memory.read("open drawer 1", "You open the drawer 1. The drawer 1 is open. In it, you see nothing.")
+    memory.read(
+        "open drawer 1", "You open the drawer 1. The drawer 1 is open. In it, you see nothing."
+    )
     assert memory.shut == set() and memory.contents["drawer 1"] == []
     memory.read("close drawer 1", "You close the drawer 1.")
     assert memory.shut == {"drawer 1"} and memory.known("drawer 1")
@@ -105,7 +112,9 @@ def test_who_cannot_go_somewhere_is_there():
     memory.read("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
     memory.read("go to drawer 2", "Nothing happens.")
     assert memory.here == {"drawer 1", "drawer 2"} and memory.refused == set()
-    memory.read("go to sidetable 1", "You arrive at sidetable 1. On the sidetable 1, you see nothing.")
+    memory.read(
+        "go to sidetable 1", "You arrive at sidetable 1. On the sidetable 1, you see nothing."
+    )
     memory.read("go to drawer 2", "You arrive at drawer 2. The drawer 2 is closed.")
     assert memory.here == {"drawer 1", "drawer 2"}
 
@@ -130,6 +139,8 @@ def test_published_episodes_are_understood(shared_data):
             memory.read(step["action"], step["observation"])
         last = episode["steps"][-1]["action"].split()
         if last[0] == "put":
-            assert (f"{last[1]} {last[2]}", f"{last[4]} {last[5]}") in memory.things(last[1]), episode["id"]
+            assert (f"{last[1]} {last[2]}", f"{last[4]} {last[5]}") in memory.things(last[1]), (
+                episode["id"]
+            )
         else:
             assert last[0] == "use" and memory.held and memory.things(last[1]), episode["id"]

@@ -10,7 +10,12 @@ TEXT = """(define (problem P) (:domain alfred) ; a comment with ( in it
 
 def test_a_problem_is_read_in_lower_case():
     problem = parse_problem(TEXT)
-    assert problem.types == {"agent1": "agent", "mug_1": "object", "cup_1": "object", "thing": "object"}
+    assert problem.types == {
+        "agent1": "agent",
+        "mug_1": "object",
+        "cup_1": "object",
+        "thing": "object",
+    }
     assert problem.facts == {("holds", "agent1", "mug_1"), ("ishot", "cup_1")}
     assert problem.goal == ["and", ["exists", ["?o", "-", "object"], ["ishot", "?o"]]]
     assert problem.by_predicate == {"holds": [("agent1", "mug_1")], "ishot": [("cup_1",)]}
@@ -73,15 +78,26 @@ def test_two_things_must_be_on_the_same_receptacle(make_house):
 
 def test_a_thing_is_looked_at_where_the_lamp_that_was_turned_on_is(make_house):
     world = make_house("light")
-    table, mug, lamp = world.where[world.receptacle["sidetable 1"]], world.thing["mug 1"], world.thing["desklamp 1"]
+    table, mug, lamp = (
+        world.where[world.receptacle["sidetable 1"]],
+        world.thing["mug 1"],
+        world.thing["desklamp 1"],
+    )
     won = world.start._replace(place=table, held=mug, toggled=1 << lamp)
     assert world.won(won)
-    for wrong in ({"place": world.start.place}, {"held": -1}, {"held": world.thing["apple 1"]}, {"toggled": 0}):
+    for wrong in (
+        {"place": world.start.place},
+        {"held": -1},
+        {"held": world.thing["apple 1"]},
+        {"toggled": 0},
+    ):
         assert not world.won(won._replace(**wrong))
 
 
 @pytest.mark.parametrize("kind", ["place", "heat", "two", "light"])
-@pytest.mark.parametrize(("old", "new"), [("objectType ?o", "strange ?o"), ("inReceptacle", "near"), ("?r", "?x")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("objectType ?o", "strange ?o"), ("inReceptacle", "near"), ("?r", "?x")]
+)
 def test_a_goal_of_no_known_kind_is_refused(make_house, goals, kind, old, new):
     goal = goals[kind]
     if old not in goal or old == "?r":

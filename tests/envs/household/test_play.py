@@ -7,7 +7,16 @@ import re
 import pytest
 
 from turngym.envs.household.game import game_of_row
-from turngym.envs.household.play import HELP, NOTHING, _condition, commands, facing, intro, listed, step
+from turngym.envs.household.play import (
+    HELP,
+    NOTHING,
+    _condition,
+    commands,
+    facing,
+    intro,
+    listed,
+    step,
+)
 from turngym.envs.household.world import get_dialect
 
 
@@ -148,7 +157,10 @@ def test_knife_lamp_and_mug(house):
         "examine mug 1",
         "inventory",
     )
-    assert answers[0] == "You are in the middle of a room. Looking quickly around you, you see nothing."
+    assert (
+        answers[0]
+        == "You are in the middle of a room. Looking quickly around you, you see nothing."
+    )
     assert answers[2:] == [
         "You are facing the sidetable 1. Next to it, you see nothing.",
         HELP,
@@ -174,9 +186,13 @@ def test_what_is_no_command_changes_nothing(house, command):
 
 
 def test_a_game_may_begin_at_a_receptacle(problem):
-    row = {"task": "Your task is to: rest.", "pddl_problem": problem().replace("agent1 loc_bar_9", "agent1 loc_bar_1")}
-    assert "\n\nYou are facing the drawer 2, and drawer 1. Next to it, you see nothing.\n\n" in intro(
-        game_of_row(row, "x").world()
+    row = {
+        "task": "Your task is to: rest.",
+        "pddl_problem": problem().replace("agent1 loc_bar_9", "agent1 loc_bar_1"),
+    }
+    assert (
+        "\n\nYou are facing the drawer 2, and drawer 1. Next to it, you see nothing.\n\n"
+        in intro(game_of_row(row, "x").world())
     )
 
 
@@ -198,7 +214,10 @@ def test_the_episodes_of_the_real_engine_are_played_word_for_word(shared_data, o
     for episode in episodes:
         world = game_of_row(official[episode["game_id"]], "x").world()
         state = world.start
-        assert (intro(world), commands(world, state)) == (episode["init_obs"], episode["init_admissible"])
+        assert (intro(world), commands(world, state)) == (
+            episode["init_obs"],
+            episode["init_admissible"],
+        )
         for turn in episode["steps"]:
             state, answer = step(world, state, turn["action"])
             won = world.won(state)
@@ -245,7 +264,9 @@ NOT_THE_ENGINES = {
 }
 
 
-def test_the_published_demonstrations_of_the_old_text_are_played_but_for_what_people_changed(shared_data):
+def test_the_published_demonstrations_of_the_old_text_are_played_but_for_what_people_changed(
+    shared_data,
+):
     wanted = {f"train/{trial}" for trial in DEMOS.values()}
     with lzma.open(shared_data / "household" / "games_train.jsonl.xz", "rt") as lines:
         rows = (json.loads(line) for line in lines if line[8:].partition('"')[0] in wanted)
@@ -262,7 +283,9 @@ def test_the_published_demonstrations_of_the_old_text_are_played_but_for_what_pe
                 state, answer = step(world, state, turn["action"])
                 if re.sub(r"^You arrive at loc \d+\. ", "", answer) != turn["observation"]:
                     changed.add(turn["action"])
-        assert changed == NOT_THE_ENGINES.get(demo["id"], NOT_THE_ENGINES.get(name, set())), demo["id"]
+        assert changed == NOT_THE_ENGINES.get(demo["id"], NOT_THE_ENGINES.get(name, set())), demo[
+            "id"
+        ]
 
 
 def everything(world):
@@ -271,7 +294,9 @@ def everything(world):
     put, into = world.dialect.put, world.dialect.into
     yield from ("look", "inventory", "help", "put", "go to", "open", "use", "undo", "wait")
     for name in (*things, *places):
-        yield from (f"{verb} {name}" for verb in ("go to", "open", "close", "examine", "use", "take", "eat"))
+        yield from (
+            f"{verb} {name}" for verb in ("go to", "open", "close", "examine", "use", "take", "eat")
+        )
     for thing, place in itertools.product((*things, *places), repeat=2):
         yield f"take {thing} from {place}"
         yield f"{put} {thing} {into} {place}"
@@ -279,7 +304,9 @@ def everything(world):
 
 
 @pytest.mark.parametrize("text", ["current", "old"])
-def test_what_is_offered_is_sorted_and_exactly_what_does_not_leave_nothing_happening(make_house, text):
+def test_what_is_offered_is_sorted_and_exactly_what_does_not_leave_nothing_happening(
+    make_house, text
+):
     world = make_house("light", text=text)
     pool = sorted(set(everything(world)))
     draw = random.Random(0)
@@ -288,16 +315,38 @@ def test_what_is_offered_is_sorted_and_exactly_what_does_not_leave_nothing_happe
         offered = commands(world, state)
         answered = [command for command in pool if step(world, state, command)[1] != NOTHING]
         assert offered == answered
-        local = [command for command in offered if not command.startswith(("go", "examine", "help", "look", "inv"))]
-        state, _ = step(world, state, draw.choice(local if local and draw.random() < 0.4 else offered))
+        local = [
+            command
+            for command in offered
+            if not command.startswith(("go", "examine", "help", "look", "inv"))
+        ]
+        state, _ = step(
+            world, state, draw.choice(local if local and draw.random() < 0.4 else offered)
+        )
         seen.update(command.split()[0] for command in offered)
-    verbs = {*world.dialect.anywhere, "go", "open", "close", "examine", "use", "take", "heat", "cool", "clean"}
+    verbs = {
+        *world.dialect.anywhere,
+        "go",
+        "open",
+        "close",
+        "examine",
+        "use",
+        "take",
+        "heat",
+        "cool",
+        "clean",
+    }
     assert seen == verbs | {"slice", world.dialect.put}
 
 
 def test_what_nobody_did_is_not_offered(house):
     first = commands(house, house.start)
-    assert first == [*(f"go to {name}" for name in sorted(house.receptacles)), "help", "inventory", "look"]
+    assert first == [
+        *(f"go to {name}" for name in sorted(house.receptacles)),
+        "help",
+        "inventory",
+        "look",
+    ]
 
 
 def test_a_place_of_two_receptacles_is_offered_as_both(house):
@@ -315,13 +364,22 @@ def test_lists_are_written_with_commas_and_and():
     assert listed([]) == "nothing"
     assert listed(["mug 1"]) == "a mug 1"
     assert listed(["egg 1", "mug 2", "mug 1"]) == "a egg 1, a mug 2, and a mug 1"
-    assert facing(["drawer 2"]) == "drawer 2" and facing(["drawer 2", "drawer 1"]) == "drawer 2, and drawer 1"
+    assert (
+        facing(["drawer 2"]) == "drawer 2"
+        and facing(["drawer 2", "drawer 1"]) == "drawer 2, and drawer 1"
+    )
 
 
 def test_what_is_said_of_a_thing_is_what_the_official_grammar_says(shared_data):
     text = (shared_data / "household" / "logic" / "alfred.twl2").read_text()
     rules = json.loads(text.split('"""')[1])["examineObject.feedback"][1:]
-    flags = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "issliced": "sliced", "istoggled": "on"}
+    flags = {
+        "isclean": "clean",
+        "ishot": "hot",
+        "iscool": "cool",
+        "issliced": "sliced",
+        "istoggled": "on",
+    }
     for values in itertools.product((False, True), repeat=5):
         state = dict(zip(flags.values(), values))
         given = {flag: state[name] for flag, name in flags.items()}
@@ -336,10 +394,14 @@ def test_what_is_said_of_a_thing_is_what_the_official_grammar_says(shared_data):
 
 
 def test_help_is_that_of_the_official_grammar(shared_data):
-    text = json.loads((shared_data / "household" / "game_common.json").read_text())["grammar_template"]
+    text = json.loads((shared_data / "household" / "game_common.json").read_text())[
+        "grammar_template"
+    ]
     assert text.count(HELP) == 1
 
 
 def test_an_unknown_form_of_text_is_refused():
-    with pytest.raises(ValueError, match=r"text is 'new'; it is 'current' \(`move X to Y`\) or 'old'"):
+    with pytest.raises(
+        ValueError, match=r"text is 'new'; it is 'current' \(`move X to Y`\) or 'old'"
+    ):
         get_dialect("new")

@@ -5,7 +5,14 @@ from turngym.envs.household.world import get_dialect, make_world, name_all
 
 
 def test_the_house_is_what_the_problem_says(house):
-    assert house.receptacles == ("drawer 2", "drawer 1", "fridge 1", "microwave 1", "sidetable 1", "sinkbasin 1")
+    assert house.receptacles == (
+        "drawer 2",
+        "drawer 1",
+        "fridge 1",
+        "microwave 1",
+        "sidetable 1",
+        "sinkbasin 1",
+    )
     assert house.things == ("apple 2", "apple 1", "desklamp 1", "knife 1", "mug 1")
     assert house.here[house.where[0]] == (0, 1) and house.here[house.start.place] == ()
     assert house.openable == 0b1111 and house.used_to["clean"] == 1 << 5
@@ -18,7 +25,9 @@ def test_the_house_is_what_the_problem_says(house):
 def test_what_is_in_things_and_what_was_done_before_the_start_is_read(make_house):
     facts = "(inReceptacleObject Knife_bar_1 Mug_bar_1) (isCool Apple_bar_1) (opened Fridge_bar_1)"
     world = make_house(facts=facts)
-    assert world.inner == {4: ("knife 1",)} and world.start.cool == 1 and world.start.opened == 0b100
+    assert (
+        world.inner == {4: ("knife 1",)} and world.start.cool == 1 and world.start.opened == 0b100
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,8 +35,16 @@ def test_what_is_in_things_and_what_was_done_before_the_start_is_read(make_house
     [
         ("agent1 - agent", "", "has no house"),
         ("(atLocation agent1 loc_bar_9)", "", "puts the agent at 0 places|has no house"),
-        ("(receptacleAtLocation Fridge_bar_1 loc_bar_5)", "", "without a place or with two: fridge_bar_1"),
-        ("(openable Fridge_bar_1)", "(receptacleAtLocation Fridge_bar_1 loc_bar_9)", "without a place or with two"),
+        (
+            "(receptacleAtLocation Fridge_bar_1 loc_bar_5)",
+            "",
+            "without a place or with two: fridge_bar_1",
+        ),
+        (
+            "(openable Fridge_bar_1)",
+            "(receptacleAtLocation Fridge_bar_1 loc_bar_9)",
+            "without a place or with two",
+        ),
     ],
 )
 def test_what_is_no_house_is_refused(problem, old, new, words):
@@ -38,13 +55,20 @@ def test_what_is_no_house_is_refused(problem, old, new, words):
 
 
 def test_things_of_a_kind_are_numbered_backwards_in_the_order_of_their_ids():
-    ids = ["mug_bar__plus_02_dot_10", "mug_bar__minus_00_dot_50", "fridge_bar__plus_1", "mug_bar__plus_02_dot_05"]
+    ids = [
+        "mug_bar__plus_02_dot_10",
+        "mug_bar__minus_00_dot_50",
+        "fridge_bar__plus_1",
+        "mug_bar__plus_02_dot_05",
+    ]
     names = name_all([*ids, ids[0]])
     assert [names[id] for id in sorted(ids)] == ["fridge 1", "mug 3", "mug 2", "mug 1"]
 
 
 def test_a_basin_is_named_after_its_sink_and_counted_apart():
-    names = name_all(["sink_bar_1", "sink_bar_1_bar_sinkbasin", "bathtub_bar_2_bar_bathtubbasin", "sink_bar_2"])
+    names = name_all(
+        ["sink_bar_1", "sink_bar_1_bar_sinkbasin", "bathtub_bar_2_bar_bathtubbasin", "sink_bar_2"]
+    )
     assert names["sink_bar_1_bar_sinkbasin"] == "sinkbasin 1" and names["sink_bar_1"] == "sink 2"
     assert names["bathtub_bar_2_bar_bathtubbasin"] == "bathtubbasin 1"
 

@@ -30,7 +30,13 @@ def confined():
     [
         *(("x**3/3 + x**2 + C", True), ("x**2*(x + 3)/3", True), ("1/3*x**3 + x**2 + 7", True)),
         *(("(x**3 + 3*x**2)/3 + sin(x)**2 + cos(x)**2", True), ("x**3/3 + 1.0*x**2 + K", True)),
-        *(("x**3/3 + x", False), ("x**2 + 2*x", False), ("C", False), ("0*x", False), ("y**3/3 + y**2", False)),
+        *(
+            ("x**3/3 + x", False),
+            ("x**2 + 2*x", False),
+            ("C", False),
+            ("0*x", False),
+            ("y**3/3 + y**2", False),
+        ),
     ],
 )
 def test_its_derivative_decides(answer, right):
@@ -54,8 +60,13 @@ def test_there_is_no_weaker_level(monkeypatch):
 
     monkeypatch.setattr(calculus, "require", require)
     monkeypatch.setattr(calculus, "find_level", find_level.__wrapped__)
-    with pytest.raises(Unconfined, match=r"no program can be confined here \(no namespaces here; no landlock here\)"):
+    with pytest.raises(
+        Unconfined,
+        match=r"no program can be confined here \(no namespaces here; no landlock here\)",
+    ):
         calculus.find_level()
     assert tried == ["namespaces", "landlock"]
-    with pytest.raises(GraderFailure, match="an integral cannot be checked: no program can be confined here"):
+    with pytest.raises(
+        GraderFailure, match="an integral cannot be checked: no program can be confined here"
+    ):
         integral("x**3/3 + x**2")

@@ -31,7 +31,10 @@ def dapo(problem, gold, index):
 CARDS = {
     "openai/gsm8k": {
         "main": {
-            "train": [{"question": f"{n} + 0?", "answer": f"so <<{n}+0={n}>>{n}\n#### 1,{n}"} for n in range(200, 300)],
+            "train": [
+                {"question": f"{n} + 0?", "answer": f"so <<{n}+0={n}>>{n}\n#### 1,{n}"}
+                for n in range(200, 300)
+            ],
             "test": [{"question": "1 + 1?", "answer": "#### 2"}],
         },
         "socratic": {"train": [{"question": "why?", "answer": "#### 3"}]},
@@ -51,17 +54,40 @@ CARDS = {
         for i, subject in enumerate(data_sets()["math"].configs)
     },
     "HuggingFaceH4/MATH-500": {
-        "default": {"test": [{"problem": "m?", "solution": r"\boxed{5}", "answer": r"\frac{5}{1}", "unique_id": "x"}]}
+        "default": {
+            "test": [
+                {
+                    "problem": "m?",
+                    "solution": r"\boxed{5}",
+                    "answer": r"\frac{5}{1}",
+                    "unique_id": "x",
+                }
+            ]
+        }
     },
     "HuggingFaceH4/aime_2024": {
-        "default": {"train": [{"id": 60, "problem": "a?", "solution": "so", "answer": "033", "year": "2024"}]}
+        "default": {
+            "train": [
+                {"id": 60, "problem": "a?", "solution": "so", "answer": "033", "year": "2024"}
+            ]
+        }
     },
     "math-ai/aime25": {"default": {"test": [{"problem": "b?", "answer": "70", "id": "0"}]}},
-    "math-ai/amc23": {"default": {"test": [{"id": 0, "question": "c?", "answer": 27.0, "url": "there"}]}},
+    "math-ai/amc23": {
+        "default": {"test": [{"id": 0, "question": "c?", "answer": 27.0, "url": "there"}]}
+    },
     "math-ai/minervamath": {"default": {"test": [{"question": "d?", "answer": "4.5e33"}]}},
     "Hothan/OlympiadBench": {
         "OE_TO_maths_en_COMP": {
-            "train": [{"id": 1, "question": "e?", "final_answer": ["$1$", "$2$"], "context": None, "unit": None}]
+            "train": [
+                {
+                    "id": 1,
+                    "question": "e?",
+                    "final_answer": ["$1$", "$2$"],
+                    "context": None,
+                    "unit": None,
+                }
+            ]
         },
         "OE_TO_physics_en_COMP": {"train": [{"id": 2, "question": "no", "final_answer": ["3"]}]},
     },
@@ -76,7 +102,9 @@ CARDS = {
         }
     },
     "agentica-org/DeepScaleR-Preview-Dataset": {
-        "default": {"train": [{"problem": f"g{n}?", "answer": f"{n}", "solution": ""} for n in range(60)]}
+        "default": {
+            "train": [{"problem": f"g{n}?", "answer": f"{n}", "solution": ""} for n in range(60)]
+        }
     },
 }
 
@@ -100,7 +128,11 @@ def read(name, **options):
 )
 def test_every_test_set_is_read_by_its_card(name, prompt, gold):
     (task,) = read(name, split="test")
-    assert (task.id, task.prompt, task.gold) == (f"{name}-{data_sets()[name].splits['test']}-0", prompt, gold)
+    assert (task.id, task.prompt, task.gold) == (
+        f"{name}-{data_sets()[name].splits['test']}-0",
+        prompt,
+        gold,
+    )
     assert read(data_sets()[name].path, split="test")[0].gold == gold
 
 
@@ -108,12 +140,16 @@ def test_the_parts_of_math_are_read_one_after_another():
     tasks = read("math", split="test")
     assert [task.gold for task in tasks] == [rf"\frac{{{i}}}{{7}}" for i in range(7)]
     assert tasks[6].id == "math-precalculus-test-0" and tasks[6].prompt == "precalculus test?"
-    assert [task.prompt for task in read("math", split="test", config="geometry")] == ["geometry test?"]
+    assert [task.prompt for task in read("math", split="test", config="geometry")] == [
+        "geometry test?"
+    ]
 
 
 def test_a_share_of_train_is_valid_where_there_is_no_such_split():
     whole = {row["question"] for row in CARDS["openai/gsm8k"]["main"]["train"]}
-    parts = {split: {task.prompt for task in read("gsm8k", split=split)} for split in ("train", "valid")}
+    parts = {
+        split: {task.prompt for task in read("gsm8k", split=split)} for split in ("train", "valid")
+    }
     assert parts["train"] | parts["valid"] == whole and not parts["train"] & parts["valid"]
     assert 1 <= len(parts["valid"]) <= 15
     assert len(read("gsm8k", split="valid", holdout=0.5)) > 30
@@ -168,7 +204,11 @@ def test_what_is_no_solution_list_or_chat_is_refused():
 
 def test_every_entry_of_the_table_is_complete():
     for source in data_sets().values():
-        assert is_hub_name(source.path) and source.splits and set(source.splits) <= {"train", "valid", "test"}
+        assert (
+            is_hub_name(source.path)
+            and source.splits
+            and set(source.splits) <= {"train", "valid", "test"}
+        )
 
 
 GRADER = MathGrader()
@@ -186,7 +226,9 @@ def write(path, **row):
     return path
 
 
-@pytest.mark.parametrize("name", ["questions.jsonl", "gsm8k", "openai/gsm8k", "reasoning-gym:chain_sum", "./questions"])
+@pytest.mark.parametrize(
+    "name", ["questions.jsonl", "gsm8k", "openai/gsm8k", "reasoning-gym:chain_sum", "./questions"]
+)
 def test_a_file_that_exists_is_read_whatever_its_name(here, name):
     write(here / name, problem="1 + 1?", answer="2")
     for source in (name, Path(name)):
@@ -203,41 +245,67 @@ def test_many_names_are_no_file(here):
 
 def test_the_options_of_a_file_reach_it(here):
     path = write(here / "t.jsonl", ask="1 + 1?", reply="2")
-    options = SourceOptions(problem_field="ask", answer_field="reply", bad_rows=1, check_gold=GRADER.check_gold)
+    options = SourceOptions(
+        problem_field="ask", answer_field="reply", bad_rows=1, check_gold=GRADER.check_gold
+    )
     assert load(str(path), options, GRADER)[0][0].prompt == "1 + 1?"
-    with pytest.raises(ValueError, match=r"holdout is 1e-09 and leaves no task of .*t.jsonl for valid"):
+    with pytest.raises(
+        ValueError, match=r"holdout is 1e-09 and leaves no task of .*t.jsonl for valid"
+    ):
         load(path, SourceOptions("valid", 1e-9, problem_field="ask", answer_field="reply"), GRADER)
-    with pytest.raises(ValueError, match=r"config is 'main', but .*t.jsonl is a file; leave it out"):
+    with pytest.raises(
+        ValueError, match=r"config is 'main', but .*t.jsonl is a file; leave it out"
+    ):
         load(path, SourceOptions(config="main"), GRADER)
 
 
 @pytest.mark.parametrize(
     "source",
-    ["absent.jsonl", "absent.gz", "./absent", "../absent", "a/b/c", "~/absent", "x/absent.jsonl", Path("absent")],
+    [
+        "absent.jsonl",
+        "absent.gz",
+        "./absent",
+        "../absent",
+        "a/b/c",
+        "~/absent",
+        "x/absent.jsonl",
+        Path("absent"),
+    ],
 )
 def test_what_looks_like_a_path_and_is_none_says_so(source, here):
-    with pytest.raises(FileNotFoundError, match=r"task file .*absent.* does not exist|task file a/b/c does not exist"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"task file .*absent.* does not exist|task file a/b/c does not exist",
+    ):
         load(source, SourceOptions(), GRADER)
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("gsm8", "did you mean 'gsm8k'? "), ("amie24", "did you mean 'aime24'? "), ("q", "")]
+    ("name", "hint"),
+    [("gsm8", "did you mean 'gsm8k'? "), ("amie24", "did you mean 'aime24'? "), ("q", "")],
 )
 def test_an_unknown_name_is_answered_with_what_there_is(name, hint, here):
     with pytest.raises(ValueError) as caught:
         load(name, SourceOptions(), GRADER)
-    there_is = (
-        f"unknown task set {name!r}; {hint}the data sets are gsm8k, math, math500, aime24, aime25, amc23, minerva, "
-    )
+    there_is = f"unknown task set {name!r}; {hint}the data sets are gsm8k, math, math500, aime24, aime25, amc23, minerva, "
     assert str(caught.value).startswith(there_is)
-    assert str(caught.value).endswith("and OWNER/NAME of the hub; or name a .jsonl file, or reasoning-gym:NAME")
+    assert str(caught.value).endswith(
+        "and OWNER/NAME of the hub; or name a .jsonl file, or reasoning-gym:NAME"
+    )
 
 
 @pytest.mark.parametrize(
-    "option", [{"holdout": 0.1}, {"config": "x"}, {"bad_rows": 1}, {"problem_field": "a", "answer_field": "b"}]
+    "option",
+    [
+        {"holdout": 0.1},
+        {"config": "x"},
+        {"bad_rows": 1},
+        {"problem_field": "a", "answer_field": "b"},
+    ],
 )
 def test_options_that_reasoning_gym_would_ignore_are_refused(option):
     with pytest.raises(
-        ValueError, match=f"{next(iter(option))} is .*, but reasoning-gym makes its tasks; leave it out"
+        ValueError,
+        match=f"{next(iter(option))} is .*, but reasoning-gym makes its tasks; leave it out",
     ):
         load("reasoning-gym:chain_sum", SourceOptions(**option), GRADER)

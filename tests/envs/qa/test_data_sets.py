@@ -17,12 +17,27 @@ def hotpot(question, answer):
 
 
 def flash(question, answers):
-    return {"id": "test_0", "question": question, "golden_answers": answers, "metadata": {"type": "x"}}
+    return {
+        "id": "test_0",
+        "question": question,
+        "golden_answers": answers,
+        "metadata": {"type": "x"},
+    }
 
 
 def trivia(question, value, aliases):
-    answer = {"value": value, "aliases": aliases, "normalized_value": value.lower(), "type": "WikipediaEntity"}
-    return {"question": question, "question_id": "tc_1", "question_source": "there", "answer": answer}
+    answer = {
+        "value": value,
+        "aliases": aliases,
+        "normalized_value": value.lower(),
+        "type": "WikipediaEntity",
+    }
+    return {
+        "question": question,
+        "question_id": "tc_1",
+        "question_source": "there",
+        "answer": answer,
+    }
 
 
 # What the cards say, with rows of our own: path -> config -> split -> rows.
@@ -37,31 +52,51 @@ CARDS = {
     "google-research-datasets/nq_open": {
         "nq_open": {
             "train": [{"question": "who", "answer": ["Ann"]}],
-            "validation": [{"question": "when was it", "answer": ["14 December 1972 UTC", "December 1972"]}],
-        }
-    },
-    "framolfese/2WikiMultihopQA": {
-        "default": {"train": [hotpot("w?", "W")], "validation": [hotpot("Which came first?", "Blind Shaft")]}
-    },
-    "dgslibisey/MuSiQue": {
-        "default": {
-            "train": [{"question": "m?", "answer": "M", "answer_aliases": ["N"], "answerable": True}],
             "validation": [
-                {"question": "spouse?", "answer": "Ann", "answer_aliases": ["A. B.", "Ann"], "answerable": True}
+                {"question": "when was it", "answer": ["14 December 1972 UTC", "December 1972"]}
             ],
         }
     },
-    "chiayewken/bamboogle": {"default": {"test": [{"Question": "Who was first?", "Answer": "James"}]}},
+    "framolfese/2WikiMultihopQA": {
+        "default": {
+            "train": [hotpot("w?", "W")],
+            "validation": [hotpot("Which came first?", "Blind Shaft")],
+        }
+    },
+    "dgslibisey/MuSiQue": {
+        "default": {
+            "train": [
+                {"question": "m?", "answer": "M", "answer_aliases": ["N"], "answerable": True}
+            ],
+            "validation": [
+                {
+                    "question": "spouse?",
+                    "answer": "Ann",
+                    "answer_aliases": ["A. B.", "Ann"],
+                    "answerable": True,
+                }
+            ],
+        }
+    },
+    "chiayewken/bamboogle": {
+        "default": {"test": [{"Question": "Who was first?", "Answer": "James"}]}
+    },
     "mandarjoshi/trivia_qa": {
         "unfiltered.nocontext": {
             "train": [trivia("t?", "T", ["U"])],
-            "validation": [trivia("Sinclair?", "Sinclair Lewis", ["Lewis, Sinclair", "Harry Lewis"])],
+            "validation": [
+                trivia("Sinclair?", "Sinclair Lewis", ["Lewis, Sinclair", "Harry Lewis"])
+            ],
             "test": [trivia("hidden?", "<unk>", ["?"])],
         },
         "rc": {"train": [trivia("r?", "R", ["Q"])]},
     },
     "akariasai/PopQA": {
-        "default": {"test": [{"id": 1, "question": "occupation?", "possible_answers": '["politician", "pol"]'}]}
+        "default": {
+            "test": [
+                {"id": 1, "question": "occupation?", "possible_answers": '["politician", "pol"]'}
+            ]
+        }
     },
     "PeterJinGo/nq_hotpotqa_train": {
         "default": {
@@ -77,7 +112,9 @@ CARDS = {
         },
         "bamboogle": {"test": [flash("b?", ["B"])]},
     },
-    "someone/else": {"default": {"train": [{"q": "q?", "a": ["x", "y"]}, {"q": "r?", "a": ["The"]}]}},
+    "someone/else": {
+        "default": {"train": [{"q": "q?", "a": ["x", "y"]}, {"q": "r?", "a": ["The"]}]}
+    },
 }
 
 
@@ -108,18 +145,25 @@ def test_every_test_set_is_read_by_its_card(name, prompt, golds):
 
 
 def test_the_collection_of_flashrag_is_read_by_part_with_splits_of_its_own():
-    assert [read("flashrag", config="nq", split=split)[0].golds for split in ("train", "valid", "test")] == [
+    assert [
+        read("flashrag", config="nq", split=split)[0].golds for split in ("train", "valid", "test")
+    ] == [
         ("N",),
         ("D", "DD"),
         ("E",),
     ]
     assert read("flashrag", config="bamboogle", split="test")[0].prompt == "b?"
-    with pytest.raises(ValueError, match=r"data set RUC-NLPIR/FlashRAG_datasets cannot be loaded: .*nq.*bamboogle"):
+    with pytest.raises(
+        ValueError, match=r"data set RUC-NLPIR/FlashRAG_datasets cannot be loaded: .*nq.*bamboogle"
+    ):
         read("flashrag")
 
 
 def test_a_share_of_train_is_valid_and_what_is_reported_is_in_neither():
-    parts = {split: {task.prompt for task in read("hotpotqa", split=split)} for split in ("train", "valid", "test")}
+    parts = {
+        split: {task.prompt for task in read("hotpotqa", split=split)}
+        for split in ("train", "valid", "test")
+    }
     assert len(parts["train"] | parts["valid"]) == 60 and not parts["train"] & parts["valid"]
     assert parts["valid"] and parts["test"] == {"Are both red?"}
     assert read("triviaqa", config="rc", holdout=0.0)[0].golds == ("R", "Q")
@@ -129,14 +173,29 @@ def test_any_other_data_set_needs_its_fields_named_and_a_gold_that_is_left():
     named = {"problem_field": "q", "answer_field": "a"}
     (task,) = read("someone/else", bad_rows=1, holdout=0.0, **named)
     assert task.golds == ("x", "y") and isinstance(task, QATask)
-    with pytest.raises(ValueError, match=r"row 1: field 'a' is \['The'\]: the gold answer 'The' is empty without its"):
+    with pytest.raises(
+        ValueError,
+        match=r"row 1: field 'a' is \['The'\]: the gold answer 'The' is empty without its",
+    ):
         read("someone/else", holdout=0.0, **named)
-    with pytest.raises(ValueError, match="has the fields q, a; it needs `question, answers` or `question, golden_ans"):
+    with pytest.raises(
+        ValueError,
+        match="has the fields q, a; it needs `question, answers` or `question, golden_ans",
+    ):
         read("someone/else", holdout=0.0)
 
 
 def test_every_entry_of_the_table_is_complete():
-    assert set(data_sets()) >= {"hotpotqa", "nq", "2wiki", "musique", "bamboogle", "triviaqa", "popqa", "flashrag"}
+    assert set(data_sets()) >= {
+        "hotpotqa",
+        "nq",
+        "2wiki",
+        "musique",
+        "bamboogle",
+        "triviaqa",
+        "popqa",
+        "flashrag",
+    }
     for source in data_sets().values():
         assert is_hub_name(source.path) and set(source.splits or ()) <= {"train", "valid", "test"}
 
@@ -195,14 +254,32 @@ def test_gold_passages_and_queries_are_read_where_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ({"answers": []}, r"t.jsonl:2: field 'answers' is \[\]; it needs a text, or a list of texts"),
+        (
+            {"answers": []},
+            r"t.jsonl:2: field 'answers' is \[\]; it needs a text, or a list of texts",
+        ),
         ({"answers": ["Ann", ""]}, r"t.jsonl:2: field 'answers' is .*; it needs text"),
         ({"answer": ""}, r"t.jsonl:2: field 'answer' is ''; it needs text"),
-        ({"answer": "..."}, r"t.jsonl:2: field 'answer' is '...': the gold answer '...' is empty without its"),
-        ({"answers": ["Ann", "The"]}, r"t.jsonl:2: .* the gold answer 'The' is empty without its punctuation"),
-        ({"reply": "x"}, r"t.jsonl:2 has the fields question, reply; a row needs `question, answers` or `question, g"),
-        ({"answer": "x", "passages": [{"text": "t"}]}, r"t.jsonl:2: field 'passages' is .*; it needs a list of texts"),
-        ({"answer": "x", "queries": {"a": 1}}, r"t.jsonl:2: field 'queries' is .*; it needs a list of texts"),
+        (
+            {"answer": "..."},
+            r"t.jsonl:2: field 'answer' is '...': the gold answer '...' is empty without its",
+        ),
+        (
+            {"answers": ["Ann", "The"]},
+            r"t.jsonl:2: .* the gold answer 'The' is empty without its punctuation",
+        ),
+        (
+            {"reply": "x"},
+            r"t.jsonl:2 has the fields question, reply; a row needs `question, answers` or `question, g",
+        ),
+        (
+            {"answer": "x", "passages": [{"text": "t"}]},
+            r"t.jsonl:2: field 'passages' is .*; it needs a list of texts",
+        ),
+        (
+            {"answer": "x", "queries": {"a": 1}},
+            r"t.jsonl:2: field 'queries' is .*; it needs a list of texts",
+        ),
     ],
 )
 def test_a_bad_row_is_an_error_that_names_file_line_and_field(tmp_path, row, complaint):
@@ -214,13 +291,17 @@ def test_a_bad_row_is_an_error_that_names_file_line_and_field(tmp_path, row, com
 
 def test_fields_of_other_names_hold_several_answers_too(tmp_path):
     path = write(tmp_path / "t.jsonl", {"ask": {"text": "who?"}, "reply": ["Ann", "Anne"]})
-    assert load(path, SourceOptions(problem_field="ask.text", answer_field="reply"))[0].golds == ("Ann", "Anne")
+    assert load(path, SourceOptions(problem_field="ask.text", answer_field="reply"))[0].golds == (
+        "Ann",
+        "Anne",
+    )
     assert SHAPES[0].answer == "answers"
 
 
 def test_an_unknown_name_is_answered_with_what_there_is():
     with pytest.raises(
-        ValueError, match=r"unknown task set 'hotpot'; did you mean 'hotpotqa'. the data sets are hotpotqa, nq"
+        ValueError,
+        match=r"unknown task set 'hotpot'; did you mean 'hotpotqa'. the data sets are hotpotqa, nq",
     ):
         load("hotpot", SourceOptions())
 
@@ -238,7 +319,12 @@ def test_an_unknown_name_is_answered_with_what_there_is():
             r"nq_open_dev.jsonl:\d+: field 'answers' is \['---'\]: the gold answer '---' is empty",
         ),
         # the same one, and 53 questions without answers
-        ("questions_with_gold", 1455, 54, r"questions_with_gold.jsonl:700: .*: the gold answer '\*' is empty"),
+        (
+            "questions_with_gold",
+            1455,
+            54,
+            r"questions_with_gold.jsonl:700: .*: the gold answer '\*' is empty",
+        ),
     ],
 )
 def test_real_files_load_but_for_rows_without_a_gold(shared_data, name, rows, refused, first):
@@ -246,9 +332,12 @@ def test_real_files_load_but_for_rows_without_a_gold(shared_data, name, rows, re
     tasks = load(path, SourceOptions(split="test", bad_rows=refused))
     tasks = [tasks[i] for i in range(len(tasks))]
     assert len({task.id for task in tasks}) == len(tasks) == rows - refused
-    assert sum(bool(task.passages) for task in tasks) == (1368 if name == "questions_with_gold" else 0)
+    assert sum(bool(task.passages) for task in tasks) == (
+        1368 if name == "questions_with_gold" else 0
+    )
     if refused:
         with pytest.raises(
-            ValueError, match=rf"{first}.* \({refused} rows cannot be used; --option bad_rows={refused} l"
+            ValueError,
+            match=rf"{first}.* \({refused} rows cannot be used; --option bad_rows={refused} l",
         ):
             load(path, SourceOptions(bad_rows=refused - 1))

@@ -64,14 +64,19 @@ def test_it_finds_its_way_when_somebody_else_decides_now_and_then(worlds):
         return f"<search>{rng.choice([*others, 'moon'])}</search>" if rng.random() < 0.3 else said
 
     tool, expert = Search(index, 3), SearchExpert()
-    right = [play(tasks[i], tool, expert, 40, astray)[-1] == f"<answer>{tasks[i].gold}</answer>" for i in range(40)]
+    right = [
+        play(tasks[i], tool, expert, 40, astray)[-1] == f"<answer>{tasks[i].gold}</answer>"
+        for i in range(40)
+    ]
     assert sum(right) >= 39
 
 
 def test_without_passages_it_tries_another_query_and_then_guesses():
     expert = SearchExpert()
     said = [expert.act("Where was the founder of the Zgor Academy born?")]
-    said += [expert.act("<information>\nNo passage was found.\n</information>") for _ in range(TRIES)]
+    said += [
+        expert.act("<information>\nNo passage was found.\n</information>") for _ in range(TRIES)
+    ]
     assert said == [
         "<search>Zgor Academy founded founder</search>",
         "<search>Zgor Academy founded founder founded founder</search>",
@@ -90,8 +95,14 @@ def test_it_goes_on_from_what_it_read_whatever_the_search_was():
     expert = SearchExpert()
     expert.act("Where was the founder of the Zgor Academy born?")
     expert.command = "<search>something else</search>"
-    assert expert.act(FOUNDER.format("It was founded in 1604.")) == "<search>Zgor Academy founded founder</search>"
-    assert expert.act(FOUNDER.format("It was founded by Bzi Lom.")) == "<search>Bzi Lom birthplace born</search>"
+    assert (
+        expert.act(FOUNDER.format("It was founded in 1604."))
+        == "<search>Zgor Academy founded founder</search>"
+    )
+    assert (
+        expert.act(FOUNDER.format("It was founded by Bzi Lom."))
+        == "<search>Bzi Lom birthplace born</search>"
+    )
     seen = "Bzi Lom was a baker. The birthplace of Bzi Lom was Mzak."
     assert expert.act(seen) == "<answer>Mzak</answer>"
 
@@ -119,5 +130,7 @@ def test_its_searches_are_calls_of_the_format(name):
 
 def test_a_text_without_a_question():
     assert parse("Go on.") is None
-    with pytest.raises(ValueError, match=r"the first text, 'Go on.', is no question of the world; begin with one"):
+    with pytest.raises(
+        ValueError, match=r"the first text, 'Go on.', is no question of the world; begin with one"
+    ):
         SearchExpert().act("Go on.")

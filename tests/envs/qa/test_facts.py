@@ -6,7 +6,17 @@ from itertools import islice
 
 import pytest
 
-from turngym.envs.qa.facts import NAMESAKE, NOUNS, RELATIONS, REUSE, SIZES, YEAR, build, invented, name_all
+from turngym.envs.qa.facts import (
+    NAMESAKE,
+    NOUNS,
+    RELATIONS,
+    REUSE,
+    SIZES,
+    YEAR,
+    build,
+    invented,
+    name_all,
+)
 from turngym.envs.qa.search import normalise
 
 
@@ -65,7 +75,9 @@ def test_a_relation_is_followed_backwards_only_to_one_thing_alone():
         book = graph.follow("wrote", person)
         assert (book is None) is (wrote[person] != 1)
         if book is not None:
-            assert graph.objects["author"][book] == person and graph.leading("wrote", book) == [person]
+            assert graph.objects["author"][book] == person and graph.leading("wrote", book) == [
+                person
+            ]
     several = next(person for person, count in wrote.items() if count == 2)
     books = graph.leading("author", several)
     assert len(books) == 2 and all(graph.leading("wrote", book) == [] for book in books)
@@ -144,8 +156,16 @@ def test_many_names_share_a_word(named):
             and max(Counter(seconds).values()) <= 8
         )
         assert min(Counter(seconds).values()) >= 2
-    others = {word for kind, of_kind in names.items() if kind != NAMESAKE for name in of_kind for word in name.split()}
-    assert all(name.split()[0] in others and name.split()[1] in NOUNS[NAMESAKE] for name in names[NAMESAKE])
+    others = {
+        word
+        for kind, of_kind in names.items()
+        if kind != NAMESAKE
+        for name in of_kind
+        for word in name.split()
+    }
+    assert all(
+        name.split()[0] in others and name.split()[1] in NOUNS[NAMESAKE] for name in names[NAMESAKE]
+    )
 
 
 def test_a_seed_chooses_the_names():
@@ -157,16 +177,23 @@ def test_a_seed_chooses_the_names():
 def test_every_relation_has_its_wordings():
     assert len(RELATIONS) == 29
     for relation in RELATIONS.values():
-        assert len(relation.asks) >= 2 and all(text.count("{x}") == 1 and text.endswith("?") for text in relation.asks)
+        assert len(relation.asks) >= 2 and all(
+            text.count("{x}") == 1 and text.endswith("?") for text in relation.asks
+        )
         assert all(text.count("{x}") == 1 and text.startswith("the ") for text in relation.phrases)
         assert bool(relation.phrases) is (relation.object != YEAR)
-        assert all(text.count("{s}") == text.count("{o}") == 1 and text[-1] != "." for text in relation.says)
+        assert all(
+            text.count("{s}") == text.count("{o}") == 1 and text[-1] != "."
+            for text in relation.says
+        )
         assert bool(relation.says) is not bool(relation.inverse)
         assert relation.words and relation.words == relation.words.lower()
 
 
 def test_no_wording_asks_for_two_things():
-    counts = Counter(text for relation in RELATIONS.values() for text in (*relation.asks, *relation.phrases))
+    counts = Counter(
+        text for relation in RELATIONS.values() for text in (*relation.asks, *relation.phrases)
+    )
     assert counts.most_common(1)[0][1] == 1
 
 
@@ -176,7 +203,11 @@ def test_an_inverse_turns_its_relation_around_and_comes_behind_it():
     assert len(inverses) == 7
     for relation in inverses:
         other = RELATIONS[relation.inverse]
-        assert (other.subject, other.object, other.inverse) == (relation.object, relation.subject, "")
+        assert (other.subject, other.object, other.inverse) == (
+            relation.object,
+            relation.subject,
+            "",
+        )
         assert order.index(other.name) < order.index(relation.name)
 
 
@@ -230,6 +261,10 @@ def test_words_of_two_and_three_syllables_are_never_the_same():
 
 def test_no_word_is_one_of_an_encyclopedia(shared_data):
     with gzip.open(shared_data / "search_qa" / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
-        real = {word for line in lines for word in re.findall("[a-z]+", json.loads(line)["text"].lower())}
+        real = {
+            word
+            for line in lines
+            for word in re.findall("[a-z]+", json.loads(line)["text"].lower())
+        }
     assert len(real) > 40_000
     assert real.isdisjoint(word.lower() for word in (*invented(0, 2), *first(50_000, 0, 3)))

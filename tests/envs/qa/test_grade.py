@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import turngym
-from turngym.envs.qa.search import CLOSED, MAX_ANSWER, QAGrade, QAGrader, find_answer, measures, normalise
+from turngym.envs.qa.search import (
+    CLOSED,
+    MAX_ANSWER,
+    QAGrade,
+    QAGrader,
+    find_answer,
+    measures,
+    normalise,
+)
 
 GRADER = QAGrader()
 
@@ -38,7 +46,9 @@ def squad_words(text):
 
 def hotpot_f1(said, gold):
     """F1 of two lists of words by precision and recall, and zero where one is yes, no or noanswer and the other not."""
-    if " ".join(said) != " ".join(gold) and ({" ".join(said), " ".join(gold)} & {"yes", "no", "noanswer"}):
+    if " ".join(said) != " ".join(gold) and (
+        {" ".join(said), " ".join(gold)} & {"yes", "no", "noanswer"}
+    ):
         return 0.0
     left, shared = Counter(gold), 0
     for word in said:
@@ -67,7 +77,23 @@ WORDS = [
     "3.5",
     "35",
 ]
-WORDS += ["theatre", "a.", "(an)", "THE", "…", "“Paris”", "é", "東京", "_", "yes!", "\t", "don't", "dont", "$1,000", ""]
+WORDS += [
+    "theatre",
+    "a.",
+    "(an)",
+    "THE",
+    "…",
+    "“Paris”",
+    "é",
+    "東京",
+    "_",
+    "yes!",
+    "\t",
+    "don't",
+    "dont",
+    "$1,000",
+    "",
+]
 
 
 def pairs(count):
@@ -88,7 +114,9 @@ def test_measures_are_those_of_the_published_definitions_on_thousands_of_pairs()
         assert em == float(words == right)
         assert f1 == pytest.approx(hotpot_f1(words, right), abs=1e-12)
         closed = {" ".join(words), " ".join(right)} & CLOSED
-        assert sub_em == float(words == right or (not closed and " ".join(right) in " ".join(words)))
+        assert sub_em == float(
+            words == right or (not closed and " ".join(right) in " ".join(words))
+        )
         seen[em, f1 > 0, sub_em] += 1
     assert min(seen[key] for key in [(1, True, 1), (0, True, 0), (0, True, 1), (0, False, 0)]) > 20
 
@@ -125,13 +153,28 @@ def test_normalisation_goes_in_the_official_order(text, normal):
 
 @pytest.mark.parametrize(
     "name",
-    ["Curaçao", "Björk Guðmundsdóttir", "São Tomé", "Nguyễn Văn A", "한국", "が", "Ångström", "à la carte", "ﬁlm ５"],
+    [
+        "Curaçao",
+        "Björk Guðmundsdóttir",
+        "São Tomé",
+        "Nguyễn Văn A",
+        "한국",
+        "が",
+        "Ångström",
+        "à la carte",
+        "ﬁlm ５",
+    ],
 )
 def test_normal_forms_and_case_do_not_count(name):
     spellings = {normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD")}
     for said in (*spellings, name.upper(), name.title(), normalize("NFD", name.swapcase())):
         assert measures(said, name) == measures(name, said) == (1.0, 1.0, 1.0)
-    assert measures("Strasse", "STRAßE")[0] == measures("４２", "42")[0] == measures("a\u00a0b", "a b")[0] == 1.0
+    assert (
+        measures("Strasse", "STRAßE")[0]
+        == measures("４２", "42")[0]
+        == measures("a\u00a0b", "a b")[0]
+        == 1.0
+    )
 
 
 def test_another_letter_or_value_is_another_answer():
@@ -212,10 +255,15 @@ def test_the_last_answer_behind_the_reasoning_counts(text, answer):
 def test_an_answer_that_is_too_long_is_not_compared():
     found = grade(f"<answer>{'Paris ' * 1000}</answer>")
     assert (found.score, found.how, found.f1, found.sub_em) == (0.0, "too-long", 0.0, 0.0)
-    assert grade(f"<answer>{'a ' * 2497}Paris</answer>").score == 1.0 and len("a " * 2497 + "Paris") <= MAX_ANSWER
+    assert (
+        grade(f"<answer>{'a ' * 2497}Paris</answer>").score == 1.0
+        and len("a " * 2497 + "Paris") <= MAX_ANSWER
+    )
 
 
-@pytest.mark.parametrize("filler", ["<answer>", "</answer>", "<think>", "\\boxed{", "x ", "</think><answer>"])
+@pytest.mark.parametrize(
+    "filler", ["<answer>", "</answer>", "<think>", "\\boxed{", "x ", "</think><answer>"]
+)
 def test_a_long_completion_is_graded_like_a_short_one(filler):
     for count in (3, 100_000):
         assert grade(filler * count).score == 0.0
@@ -238,7 +286,11 @@ def test_the_adversarial_answers_about_search_hold():
     path = Path(turngym.__file__).parent.parent / "shared" / "corpora" / "adversarial_answers.jsonl"
     if not path.is_file():
         pytest.skip("../shared/corpora is absent")
-    rows = [row for row in map(json.loads, path.read_text("utf-8").splitlines()) if row["env"] == "search"]
+    rows = [
+        row
+        for row in map(json.loads, path.read_text("utf-8").splitlines())
+        if row["env"] == "search"
+    ]
     checked = 0
     for row in rows:
         held = dict(part.partition("=")[::2] for part in row["must_hold"].split("; "))
@@ -256,7 +308,14 @@ def test_the_adversarial_answers_about_search_hold():
 
 
 @pytest.mark.parametrize(
-    "answer", ["\u200bParis", "Par\u00adis", "\ufeffParis\u200e", "Pa\u200d\u2060ris", "\u200b\u200bPARIS\u200f."]
+    "answer",
+    [
+        "\u200bParis",
+        "Par\u00adis",
+        "\ufeffParis\u200e",
+        "Pa\u200d\u2060ris",
+        "\u200b\u200bPARIS\u200f.",
+    ],
 )
 def test_what_nobody_sees_does_not_count(answer):
     assert grade(f"<answer>{answer}</answer>").score == 1.0

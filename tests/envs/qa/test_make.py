@@ -67,7 +67,9 @@ def test_the_world_is_made_once_and_searched_by_all():
 def test_hops_choose_the_questions():
     for hops in (1, [4]):
         env = make_search(hops=hops, **TINY)
-        assert {len(env.tasks[i].queries) for i in range(20)} == {hops if isinstance(hops, int) else 4}
+        assert {len(env.tasks[i].queries) for i in range(20)} == {
+            hops if isinstance(hops, int) else 4
+        }
 
 
 @pytest.mark.parametrize("format", ["tags", "hermes"])
@@ -134,7 +136,10 @@ def test_limits_reach_the_search():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"corpus": "c.jsonl"}, "corpus is 'c.jsonl', but the questions are about the invented world; leave it out"),
+        (
+            {"corpus": "c.jsonl"},
+            "corpus is 'c.jsonl', but the questions are about the invented world; leave it out",
+        ),
         ({"url": "http://x"}, "url is 'http://x', but the questions are about the invented world"),
         ({"backend": "elastic"}, "backend is 'elastic', but the questions are about"),
         ({"bad_rows": 3}, "bad_rows is 3, but the questions are about the invented world"),
@@ -147,20 +152,35 @@ def test_limits_reach_the_search():
         ({"format": "fenced"}, "fenced"),
         ({"max_turns": 0}, "max_turns is 0"),
         ({"tasks": "FILE"}, "corpus is None and url is None; name one of the two to search"),
-        ({"tasks": "FILE", "corpus": "c", "url": "u"}, "corpus is 'c' and url is 'u'; name one of the two"),
+        (
+            {"tasks": "FILE", "corpus": "c", "url": "u"},
+            "corpus is 'c' and url is 'u'; name one of the two",
+        ),
         (
             {"tasks": "FILE", "corpus": "CORPUS", "backend": "elastic"},
             "backend is 'elastic', but the file .* is searched",
         ),
-        ({"tasks": "FILE", "corpus": "CORPUS", "hops": 2}, "hops is 2, but the questions come from"),
-        ({"tasks": "FILE", "corpus": "CORPUS", "seed": 0}, "seed is 0, but the questions come from"),
+        (
+            {"tasks": "FILE", "corpus": "CORPUS", "hops": 2},
+            "hops is 2, but the questions come from",
+        ),
+        (
+            {"tasks": "FILE", "corpus": "CORPUS", "seed": 0},
+            "seed is 0, but the questions come from",
+        ),
         (
             {"tasks": "FILE", "url": "http://x", "backend": "bm25"},
             "unknown back end 'bm25'; a server speaks search-r1 or",
         ),
-        ({"tasks": "FILE", "url": "http://x", "backend": "elastic"}, "index is None, .*; name the one to search"),
+        (
+            {"tasks": "FILE", "url": "http://x", "backend": "elastic"},
+            "index is None, .*; name the one to search",
+        ),
         ({"tasks": "FILE", "url": "x"}, "'x' is no address of a server"),
-        ({"tasks": "hotpot", "corpus": "CORPUS"}, "unknown task set 'hotpot'; did you mean 'hotpotqa'"),
+        (
+            {"tasks": "hotpot", "corpus": "CORPUS"},
+            "unknown task set 'hotpot'; did you mean 'hotpotqa'",
+        ),
         ({"tasks": "FILE", "corpus": "FILE"}, "questions.jsonl"),
     ],
 )
@@ -168,7 +188,10 @@ def test_a_bad_option_is_named_with_its_value_and_what_would_do(files, options, 
     named = {"FILE": files["tasks"], "CORPUS": files["corpus"]}
     with pytest.raises(ValueError, match=words):
         make_search(
-            **{name: named.get(value, value) if isinstance(value, str) else value for name, value in options.items()}
+            **{
+                name: named.get(value, value) if isinstance(value, str) else value
+                for name, value in options.items()
+            }
         )
 
 
@@ -184,7 +207,9 @@ def test_a_server_that_is_down_is_said_at_once(files):
         port = silent.getsockname()[1]
         for backend, index in (("search-r1", None), ("elastic", "wiki")):
             with pytest.raises(ValueError, match=rf"http://127\.0\.0\.1:{port}/.*; start "):
-                make_search(files["tasks"], url=f"http://127.0.0.1:{port}", backend=backend, index=index)
+                make_search(
+                    files["tasks"], url=f"http://127.0.0.1:{port}", backend=backend, index=index
+                )
 
 
 def test_the_missing_extra_is_named(monkeypatch):
@@ -197,10 +222,14 @@ def test_the_missing_extra_is_named(monkeypatch):
 def test_the_room_is_imported_without_what_only_some_need():
     heavy = ("torch", "transformers", "sympy", "httpx", "bm25s", "datasets", "numba")
     code = f"import sys, turngym, turngym.envs.qa; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=os.environ
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
     made = f"import sys, gymnasium, turngym; gymnasium.make({SEARCH!r}, size='tiny'); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", made], capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", made], capture_output=True, text=True, env=os.environ
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
 
 
@@ -212,4 +241,7 @@ def test_files_and_tool_calls_keep_the_contract_too(name, files):
 
 
 def test_turngym_names_the_environment():
-    assert next(entry for entry in registry.ENVS if entry.id == SEARCH).entry_point == "turngym.envs.qa:make_search"
+    assert (
+        next(entry for entry in registry.ENVS if entry.id == SEARCH).entry_point
+        == "turngym.envs.qa:make_search"
+    )

@@ -74,13 +74,18 @@ def test_the_opening_teaches_the_search_in_few_words():
     assert "<search>query</search>" in system["content"] and "<answer>" in system["content"]
     assert len(system["content"]) < 400 and info["tools"] == []
     _, info = SearchEnv(TASKS, [Search(Titles())], format="hermes").reset(seed=0)
-    assert info["tools"][0]["function"]["name"] == "search" and "<search>" not in str(info["messages"])
+    assert info["tools"][0]["function"]["name"] == "search" and "<search>" not in str(
+        info["messages"]
+    )
 
 
 def test_a_search_shows_passages_and_an_answer_ends_the_episode():
     env = make()
     text, reward, terminated, truncated, info = env.step("Let me look. <search>France</search>")
-    assert text == '<information>\nDoc 1(Title: "France") The capital of France is Paris, as is known.\n</information>'
+    assert (
+        text
+        == '<information>\nDoc 1(Title: "France") The capital of France is Paris, as is known.\n</information>'
+    )
     assert (reward, terminated, truncated, info["tool_status"]) == (0.0, False, False, "ok")
     assert info["messages"] == [{"role": "user", "content": text}]
     _, reward, terminated, _, info = env.step("<answer>the seine.</answer>")
@@ -121,7 +126,9 @@ def test_odd_queries_are_searched_clean_and_short():
     env.step("<search>\0\r\nHost: evil\r\n\r\n</search>")
     text, *_ = env.step(f"<search>{'x' * 100_000}</search>")
     assert asked(env) == ["Host: evil", "x" * 512]
-    assert text.startswith("<information>\n(The query has 100000 characters; its first 512 were searched.)\nDoc 1(")
+    assert text.startswith(
+        "<information>\n(The query has 100000 characters; its first 512 were searched.)\nDoc 1("
+    )
     text, *_, info = env.step("<search> \0 </search>")
     assert "the query is empty" in text and info["tool_status"] == "error" and info["searches"] == 2
 
@@ -146,7 +153,10 @@ def test_a_back_end_that_cannot_answer_is_never_a_reward_of_zero():
 
 def test_every_step_says_how_the_searches_went():
     env = make(k=4)
-    steps = [env.step(text)[4] for text in ("<search>", "<search>Paris</search>", "<search>Lyon, France</search>")]
+    steps = [
+        env.step(text)[4]
+        for text in ("<search>", "<search>Paris</search>", "<search>Lyon, France</search>")
+    ]
     assert [info["searches"] for info in steps] == [0, 1, 2]
     assert [info["recall"] for info in steps] == [
         {"1": 0.0, "3": 0.0, "4": 0.0},
@@ -154,7 +164,13 @@ def test_every_step_says_how_the_searches_went():
         {"1": 1.0, "3": 1.0, "4": 1.0},
     ]
     info = env.step("<answer>La Seine</answer>")[4]
-    assert (info["searches"], info["recall"]["1"], info["em"], info["f1"], info["sub_em"]) == (2, 1.0, 1.0, 1.0, 1.0)
+    assert (info["searches"], info["recall"]["1"], info["em"], info["f1"], info["sub_em"]) == (
+        2,
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+    )
     assert json.loads(json.dumps(info)) == info
 
 
@@ -174,13 +190,21 @@ def test_recall_is_absent_where_no_gold_passages_are_named(task):
 def test_each_measure_is_that_of_its_best_gold():
     info = make().step("<answer>on the River Seine today</answer>")[4]
     assert (info["em"], info["sub_em"]) == (0.0, 1.0)
-    assert info["f1"] == pytest.approx(2 * 2 / (4 + 2))  # of "on river seine today" two words are those of the alias
+    assert info["f1"] == pytest.approx(
+        2 * 2 / (4 + 2)
+    )  # of "on river seine today" two words are those of the alias
     assert make(1).step("<answer>no capital</answer>")[4]["f1"] == 0.0
 
 
 @pytest.mark.parametrize(
     ("answer", "used"),
-    [("The capital", True), ("is Paris, as", True), ("apital", False), ("Rome", False), ("the", False)],
+    [
+        ("The capital", True),
+        ("is Paris, as", True),
+        ("apital", False),
+        ("Rome", False),
+        ("the", False),
+    ],
 )
 def test_an_answer_was_used_when_its_words_stand_in_a_passage(answer, used):
     env = make()
@@ -203,7 +227,9 @@ def test_another_search_tool_or_grader_has_no_such_measures():
 
 
 def test_a_search_that_shows_more_than_an_observation_carries_is_refused():
-    with pytest.raises(ValueError, match=r"k is 20 and passage_chars is 1000: a search could show 24500 characters"):
+    with pytest.raises(
+        ValueError, match=r"k is 20 and passage_chars is 1000: a search could show 24500 characters"
+    ):
         SearchEnv(TASKS, [Search(Titles(), k=20)])
     assert SearchEnv(TASKS, [Search(Titles(), k=20, passage_chars=500)]).max_turns == 6
 
@@ -248,7 +274,10 @@ def test_a_planted_gold_is_in_nothing_that_anyone_but_the_grader_sees():
     seen = [env.reset(seed=0, options={"task": 0})]
     gold = env.gold()
     assert gold[-1] == "<answer>8412907733</answer>" and "8412907733" not in str(gold[:-1])
-    seen += [env.step(action) for action in ("<search>France</search>", "<search>", "<answer>La Seine</answer>")]
+    seen += [
+        env.step(action)
+        for action in ("<search>France</search>", "<search>", "<answer>La Seine</answer>")
+    ]
     assert seen[-1][1] == 0.0  # the aliases are gone, too
     seen += [env.snapshot(), env.task, env.tasks, env.actions, vars(env), asked(env)]
     assert "8412907733" not in repr(seen)

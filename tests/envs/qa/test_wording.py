@@ -23,8 +23,14 @@ def test_each_passage_states_each_relation_of_its_kind_once(small):
     kinds = {name: kind for kind, names in small.graph.names.items() for name in names}
     for passage in small.passages:
         facts = list(read(passage.text))
-        known = [relation.name for relation in RELATIONS.values() if relation.subject == kinds[passage.title]]
-        assert sorted(relation for relation, _, _ in facts) == sorted(name for name in known if RELATIONS[name].says)
+        known = [
+            relation.name
+            for relation in RELATIONS.values()
+            if relation.subject == kinds[passage.title]
+        ]
+        assert sorted(relation for relation, _, _ in facts) == sorted(
+            name for name in known if RELATIONS[name].says
+        )
         for relation, subject, target in facts:
             assert subject == passage.title
             assert shown(target, RELATIONS[relation].object) in passage.text
@@ -35,7 +41,9 @@ def test_a_passage_has_two_to_five_sentences_and_begins_with_its_subject(small):
     for passage in small.passages:
         sentences = passage.text.split(". ")
         lengths[len(sentences)] += 1
-        assert re.match(f"(The )?{passage.title} (is|was) an? ", passage.text) and passage.text.endswith(".")
+        assert re.match(
+            f"(The )?{passage.title} (is|was) an? ", passage.text
+        ) and passage.text.endswith(".")
         assert not re.search(r"[{}]|\.\.|  ", passage.text)
     assert set(lengths) <= {3, 4, 5}
 
@@ -90,7 +98,9 @@ def test_a_pronoun_without_its_subject_says_nothing():
 def test_the_text_depends_on_the_seed_and_the_name_alone():
     one = InventedWorld(5, "tiny").passages
     assert one == InventedWorld(5, "tiny").passages
-    assert [passage.text for passage in one] != [passage.text for passage in InventedWorld(6, "tiny").passages]
+    assert [passage.text for passage in one] != [
+        passage.text for passage in InventedWorld(6, "tiny").passages
+    ]
 
 
 def paths(hops):
@@ -111,26 +121,44 @@ def test_every_question_is_understood_whatever_its_wording(hops):
     assert len(ways) >= (29, 120, 470)[hops - 1]
     for path in ways:
         question = Question("Zgor Lom" if hops % 2 else "Zgor", path)
-        wordings = {ask(question, KeyedRandom(path, i)) for i in range(20 if hops == 1 else 3)} | {ask(question, None)}
+        wordings = {ask(question, KeyedRandom(path, i)) for i in range(20 if hops == 1 else 3)} | {
+            ask(question, None)
+        }
         assert all(parse(text) == question for text in wordings)
         if hops == 1:
             assert len(wordings) == len(RELATIONS[path[0]].asks)
 
 
 def test_questions_as_they_read():
-    assert ask(Question("Zgor Cup", ("winner", "born_in")), None) == "Where was the winner of the Zgor Cup born?"
+    assert (
+        ask(Question("Zgor Cup", ("winner", "born_in")), None)
+        == "Where was the winner of the Zgor Cup born?"
+    )
     question = Question("Bzi Lom", ("founded", "seat", "mayor"))
-    assert ask(question, None) == "Who was the first mayor of the seat of the organisation that Bzi Lom founded?"
+    assert (
+        ask(question, None)
+        == "Who was the first mayor of the seat of the organisation that Bzi Lom founded?"
+    )
 
 
 def test_what_stands_inside_must_be_of_the_right_kind():
-    assert parse("Where was the founder of the Zgor Guild born?") == Question("Zgor Guild", ("founder", "born_in"))
+    assert parse("Where was the founder of the Zgor Guild born?") == Question(
+        "Zgor Guild", ("founder", "born_in")
+    )
     assert parse("Where was the seat of the Zgor Guild born?") is None
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "Who?", "Zgor", "Where was born?", "Where was zgor born?", "Where was Zgor born", "So: Who wrote Zgor?"],
+    [
+        "",
+        "Who?",
+        "Zgor",
+        "Where was born?",
+        "Where was zgor born?",
+        "Where was Zgor born",
+        "So: Who wrote Zgor?",
+    ],
 )
 def test_other_texts_are_no_questions(text):
     assert parse(text) is None

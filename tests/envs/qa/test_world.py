@@ -47,7 +47,9 @@ def test_arguments_choose_the_world(tiny):
 def test_unknown_sizes_are_named():
     with pytest.raises(ValueError, match="unknown size 'smal' of a world; did you mean 'small'"):
         InventedWorld(size="smal")
-    with pytest.raises(ValueError, match="unknown size 'zzz' of a world; the sizes are tiny, small, medium, large"):
+    with pytest.raises(
+        ValueError, match="unknown size 'zzz' of a world; the sizes are tiny, small, medium, large"
+    ):
         InventedWorld(size="zzz")
 
 
@@ -64,7 +66,9 @@ def inside(words, text):
 def questions(small):
     """Hundreds of tasks of every split and number of hops."""
     tasks = [small.tasks(split, hops) for split in SPLITS for hops in HOPS]
-    return [(each.split, each.hops[0], each[i]) for each in tasks for i in range(min(len(each), 150))]
+    return [
+        (each.split, each.hops[0], each[i]) for each in tasks for i in range(min(len(each), 150))
+    ]
 
 
 def answers(facts, question):
@@ -99,7 +103,9 @@ def test_the_gold_passages_state_what_each_hop_needs(small, questions):
         assert len(task.passages) == len(task.queries) == hops
         question = parse(task.prompt)
         name = question.start
-        for relation, passage, query in zip(question.path, task.passages, task.queries, strict=True):
+        for relation, passage, query in zip(
+            question.path, task.passages, task.queries, strict=True
+        ):
             assert query == f"{name} {RELATIONS[relation].words}"
             inverse = RELATIONS[relation].inverse
             told = [fact for fact in read(texts[passage]) if fact[0] == (inverse or relation)]
@@ -143,10 +149,14 @@ def test_guesses_without_a_search_are_wrong(small):
             usual[parse(train[i].prompt).path[-1]][train[i].gold] += 1
         guess = {relation: counts.most_common(1)[0][0] for relation, counts in usual.items()}
         held = [
-            tasks[i] for tasks in (small.tasks("valid", hops), small.tasks("test", hops)) for i in range(len(tasks))
+            tasks[i]
+            for tasks in (small.tasks("valid", hops), small.tasks("test", hops))
+            for i in range(len(tasks))
         ]
         assert len(held) >= 1500
-        assert sum(guess[parse(task.prompt).path[-1]] == task.gold for task in held) <= 0.02 * len(held)
+        assert sum(guess[parse(task.prompt).path[-1]] == task.gold for task in held) <= 0.02 * len(
+            held
+        )
         assert Counter(task.gold for task in held).most_common(1)[0][1] <= 0.02 * len(held)
 
 
@@ -169,7 +179,9 @@ def test_hardly_any_question_comes_twice(small, tiny):
     for world, least in ((small, 0.97), (tiny, 0.8)):
         for hops in HOPS:
             tasks = world.tasks("valid", hops)
-            assert len({tasks[i].prompt for i in range(len(tasks))}) >= (1.0 if hops == 1 else least) * len(tasks)
+            assert len({tasks[i].prompt for i in range(len(tasks))}) >= (
+                1.0 if hops == 1 else least
+            ) * len(tasks)
 
 
 def test_questions_of_a_tiny_world_are_short(tiny):
@@ -179,7 +191,10 @@ def test_questions_of_a_tiny_world_are_short(tiny):
 
 
 def test_there_are_thousands_of_tasks(small, tiny):
-    assert {split: len(small.tasks(split)) >= least for split, least in (("train", 20_000), ("valid", 3000))} == {
+    assert {
+        split: len(small.tasks(split)) >= least
+        for split, least in (("train", 20_000), ("valid", 3000))
+    } == {
         "train": True,
         "valid": True,
     }
@@ -204,5 +219,7 @@ def test_bad_arguments_are_named(tiny, arguments, complaint):
 def test_indices_out_of_range_are_refused(tiny):
     tasks = tiny.tasks("test", 1)
     for i in (-1, len(tasks)):
-        with pytest.raises(IndexError, match=f"task {i} of world-tiny-0: there are tasks 0 to {len(tasks) - 1}"):
+        with pytest.raises(
+            IndexError, match=f"task {i} of world-tiny-0: there are tasks 0 to {len(tasks) - 1}"
+        ):
             tasks[i]

@@ -48,14 +48,25 @@ def package(tmp_path_factory):
     """A package of the name and form of the official one, with one task a category."""
     folder = tmp_path_factory.mktemp("site")
     files = {
-        "data/BFCL_v4_simple_python.json": {"id": "simple_python_0", "question": QUESTION[:1], "function": FUNCTIONS},
+        "data/BFCL_v4_simple_python.json": {
+            "id": "simple_python_0",
+            "question": QUESTION[:1],
+            "function": FUNCTIONS,
+        },
         "data/possible_answer/BFCL_v4_simple_python.json": {
             "id": "simple_python_0",
             "ground_truth": [{"add": {"a": [1], "b": ["", 2]}}],
         },
-        "data/BFCL_v4_irrelevance.json": {"id": "irrelevance_0", "question": QUESTION[:1], "function": FUNCTIONS},
+        "data/BFCL_v4_irrelevance.json": {
+            "id": "irrelevance_0",
+            "question": QUESTION[:1],
+            "function": FUNCTIONS,
+        },
         "data/BFCL_v4_multi_turn_base.json": CONVERSATION,
-        "data/possible_answer/BFCL_v4_multi_turn_base.json": {"id": CONVERSATION["id"], "ground_truth": GOLD},
+        "data/possible_answer/BFCL_v4_multi_turn_base.json": {
+            "id": CONVERSATION["id"],
+            "ground_truth": GOLD,
+        },
         "__init__.py": "",
         "constants/__init__.py": "",
         "constants/default_prompts.py": PROMPTS,
@@ -100,10 +111,14 @@ def test_gold_is_right_and_is_all_that_a_single_reply_needs():
     assert played(env, "[add(a=1)]") == ""
     assert played(env, "[add(a=2)]") == "value_error"
     assert played(env, "I do not know.") == "ast_decoder:decoder_failed"
-    assert "bfcl_eval.constants.model_config" not in sys.modules  # the stand-in is for the checker alone
+    assert (
+        "bfcl_eval.constants.model_config" not in sys.modules
+    )  # the stand-in is for the checker alone
 
 
-@pytest.mark.parametrize(("reply", "error"), [("Nothing fits.", ""), ("[]", ""), ("[f()]", "decoder_success")])
+@pytest.mark.parametrize(
+    ("reply", "error"), [("Nothing fits.", ""), ("[]", ""), ("[f()]", "decoder_success")]
+)
 def test_where_no_function_fits_a_call_is_wrong(reply, error):
     assert played(make_bfcl("irrelevance"), reply).endswith(error)
 
@@ -114,8 +129,14 @@ def test_where_no_function_fits_a_call_is_wrong(reply, error):
         (["[add(a=1)]", "Done.", "Done.", "[add(a=2), total()]", "Done."], ""),
         (["[add(a=1)]", "Done.", "[total()]", "Done.", "[add(a=2)]", "[total()]", "Done."], ""),
         (["[add(a=1)]", "Done.", "Done.", "Done."], "multi_turn:empty_turn_model_response"),
-        (["[add(a=3)]", "Done.", "Done.", "[add(a=0), total()]", "Done."], "multi_turn:instance_state_mismatch"),
-        (["[add(a=1)]", "Done.", "Done.", "[add(a=2)]", "Done."], "multi_turn:execution_response_mismatch"),
+        (
+            ["[add(a=3)]", "Done.", "Done.", "[add(a=0), total()]", "Done."],
+            "multi_turn:instance_state_mismatch",
+        ),
+        (
+            ["[add(a=1)]", "Done.", "Done.", "[add(a=2)]", "Done."],
+            "multi_turn:execution_response_mismatch",
+        ),
         ([*["[total()]"] * 21], "multi_turn:force_terminated"),
     ],
 )
@@ -127,7 +148,9 @@ def test_functions_that_come_later_are_not_shown_before():
     env = make_bfcl("multi_turn_base")
     _, info = env.reset(seed=0)
     assert '"total"' not in info["messages"][0]["content"]
-    assert env.step("[add(a=1)]")[0] == repr([{"role": "tool", "name": "add(a=1)", "content": '{"sum": 1}'}])
+    assert env.step("[add(a=1)]")[0] == repr(
+        [{"role": "tool", "name": "add(a=1)", "content": '{"sum": 1}'}]
+    )
     assert env.step("Done.")[0] == "And 2?"
     assert "'total'" in env.step("Done.")[0]
     assert env.gold() == ["[add(a=2), total()]", "Done."]
@@ -173,7 +196,14 @@ def test_splits_share_no_task_and_variants_of_a_conversation_stay_together():
     for kind, splits in bfcl.SPLITS.items():
         assert not set(splits["train"]) & set(splits["valid"])
         for number in (*splits["train"], *splits["valid"], 10**6):
-            ids = [f"{kind}_{number}"] if kind != "multi_turn" else [f"{c}_{number}" for c in bfcl.CONVERSATIONS]
-            found = {tuple(split for split in ("train", "valid", "test") if bfcl._is_in(one, split)) for one in ids}
+            ids = (
+                [f"{kind}_{number}"]
+                if kind != "multi_turn"
+                else [f"{c}_{number}" for c in bfcl.CONVERSATIONS]
+            )
+            found = {
+                tuple(split for split in ("train", "valid", "test") if bfcl._is_in(one, split))
+                for one in ids
+            }
             assert len(found) == 1
             assert len(found.pop()) == 1

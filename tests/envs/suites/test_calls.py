@@ -40,7 +40,10 @@ def said(reply, box=None):
         ("[put(item=1), count()]", [{"put": {"item": 1}}, {"count": {}}]),
         ("put(item='a')", [{"put": {"item": "a"}}]),
         ("```[a.b.c(x=[1, {'k': (2, None)}])]```", [{"a.b.c": {"x": [1, {"k": (2, None)}]}}]),
-        ("[f(x=g(y=2), z=h(), n=name, m=1 + 2)]", [{"f": {"x": {"g": {"y": 2}}, "z": "h()", "n": "name", "m": 3}}]),
+        (
+            "[f(x=g(y=2), z=h(), n=name, m=1 + 2)]",
+            [{"f": {"x": {"g": {"y": 2}}, "z": "h()", "n": "name", "m": 3}}],
+        ),
         ("[f(x=-2.5, y=a[0])]", [{"f": {"x": -2.5, "y": "a[0]"}}]),
         ("[]", []),
     ],
@@ -50,13 +53,24 @@ def test_replies_are_read_as_the_official_reader_does(reply, calls):
 
 
 @pytest.mark.parametrize(
-    "reply", ["None", "Use put(item=1).", "[put(item=1)", "[1, put()]", "put(", "[put(item=1)] done", "x" * 200_000]
+    "reply",
+    [
+        "None",
+        "Use put(item=1).",
+        "[put(item=1)",
+        "[1, put()]",
+        "put(",
+        "[put(item=1)] done",
+        "x" * 200_000,
+    ],
 )
 def test_what_is_no_list_of_calls_is_none(reply):
     assert read(reply) is None or reply == "[put(item=1)"
 
 
-@pytest.mark.parametrize("value", ["{1}", "lambda: 1", "[x for x in y]", "f'{a}'", "-x", "not x", "1 if a else 2"])
+@pytest.mark.parametrize(
+    "value", ["{1}", "lambda: 1", "[x for x in y]", "f'{a}'", "-x", "not x", "1 if a else 2"]
+)
 def test_arguments_that_are_no_data_are_refused(value):
     with pytest.raises(ValueError, match=r"."):
         described(read(f"[f(x={value})]"))
@@ -86,7 +100,10 @@ def test_calls_act_on_objects_in_their_order_and_may_be_nested():
         ("[put(item=1, **{'times': 2})]", "unexpected keyword argument"),
         ("[put(*[1])]", "is neither data nor a call"),
         (f"[power(base=10, exponent={10**9})]", "is too large"),
-        (f"[put(item={'9' * 4000} * {'9' * 4000} * {'9' * 4000} * 2)]", "is no number to compute with, or too large"),
+        (
+            f"[put(item={'9' * 4000} * {'9' * 4000} * {'9' * 4000} * 2)]",
+            "is no number to compute with, or too large",
+        ),
     ],
 )
 def test_nothing_else_is_run(reply, error):
@@ -188,11 +205,17 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("reply", "error"), HOSTILE, ids=[reply[:40] for reply, _ in HOSTILE])
 def test_whatever_a_call_does_is_an_error_that_the_agent_is_told_of(reply, error):
-    (result,) = run(read(reply) or [], {"Hostile": Hostile()}) if read(reply) else [f"Error during execution: {error}"]
+    (result,) = (
+        run(read(reply) or [], {"Hostile": Hostile()})
+        if read(reply)
+        else [f"Error during execution: {error}"]
+    )
     assert result.startswith("Error during execution: ") and error in result
 
 
-@pytest.mark.parametrize("text", ["'\\ud800'", "'\\x00'", "1e999", "{1, 2}", "b'a'", "...", "1j", "()", "'😀'"])
+@pytest.mark.parametrize(
+    "text", ["'\\ud800'", "'\\x00'", "1e999", "{1, 2}", "b'a'", "...", "1j", "()", "'😀'"]
+)
 def test_odd_values_are_shown(text):
     assert "Error" not in run(read(f"[say(text={text})]"), {"Hostile": Hostile()})[0]
 
@@ -201,7 +224,9 @@ def test_calls_after_one_that_took_too_long_are_not_run_in_the_same_reply():
     hostile = Hostile()
     first, second = run(read("[double(times=40), enter(name='a')]"), {"Hostile": hostile})
     assert "takes too long" in first and "have taken too long" in second and hostile.folder == {}
-    assert run(read("[enter(name='a')]"), {"Hostile": hostile}) == ["None"] and hostile.folder == {"a": {}}
+    assert run(read("[enter(name='a')]"), {"Hostile": hostile}) == ["None"] and hostile.folder == {
+        "a": {}
+    }
     assert sys.getprofile() is None
 
 
@@ -224,7 +249,10 @@ def test_a_state_that_cannot_be_compared_or_copied_is_another_state(conversation
     for reply in replies:
         conversation.call(read(reply))
     twin = conversation.fork()
-    assert twin.objects["Hostile"] is not conversation.objects["Hostile"] and twin.results == conversation.results
+    assert (
+        twin.objects["Hostile"] is not conversation.objects["Hostile"]
+        and twin.results == conversation.results
+    )
     for one in (conversation, twin):
         one.next_turn()
         assert one.error == "multi_turn:instance_state_mismatch"
@@ -241,18 +269,25 @@ def test_a_copy_goes_its_own_way(conversation):
         assert one.error == error
 
 
-@pytest.mark.parametrize("value", [f"{'-' * 90}1", f"0x{'f' * 5000}", "[" * 90 + "]" * 90, "{[1]}", "{{}: 1}", "1 % 0"])
+@pytest.mark.parametrize(
+    "value", [f"{'-' * 90}1", f"0x{'f' * 5000}", "[" * 90 + "]" * 90, "{[1]}", "{{}: 1}", "1 % 0"]
+)
 def test_a_single_reply_that_cannot_be_judged_is_wrong(value, monkeypatch):
     def check(*_):
         raise RecursionError
 
-    checker = type("Checker", (), {"ast_checker": check, "Language": type("Language", (), {"PYTHON": "python"})})
+    checker = type(
+        "Checker",
+        (),
+        {"ast_checker": check, "Language": type("Language", (), {"PYTHON": "python"})},
+    )
     monkeypatch.setattr(calls, "_checker", lambda: checker)
     assert judge("simple_python", [], [], f"[f(a={value})]").startswith("ast_")
 
 
 @pytest.mark.parametrize(
-    "text", ["2 + 2", " (1.5*3 - .25)/7", "-3**2 + 2**-1", "7//2", "10**300 * 1.5", "1.1*1.15", "--+-5"]
+    "text",
+    ["2 + 2", " (1.5*3 - .25)/7", "-3**2 + 2**-1", "7//2", "10**300 * 1.5", "1.1*1.15", "--+-5"],
 )
 def test_an_expression_is_what_python_computes(text):
     assert computed(text) == eval(text.strip())  # noqa: S307 - the numbers above
@@ -274,10 +309,23 @@ def test_an_expression_is_what_python_computes(text):
             "...",
             "1.0**9**9**9",
         ),
-        *("open('x')", "x", "'a'", "[1]", "().__class__", "f'{1}'", "9" * 5000, "(" * 500, "-" * 90_000 + "1", "\0"),
+        *(
+            "open('x')",
+            "x",
+            "'a'",
+            "[1]",
+            "().__class__",
+            "f'{1}'",
+            "9" * 5000,
+            "(" * 500,
+            "-" * 90_000 + "1",
+            "\0",
+        ),
     ],
     ids=range(21),
 )
 def test_anything_else_is_refused_at_once(text):
-    with pytest.raises((SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError, MemoryError)):
+    with pytest.raises(
+        (SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError, MemoryError)
+    ):
         computed(text)

@@ -33,7 +33,11 @@ class FakeJvm:
                 self.done, self.score = True, 1.0
             if args[0] == "focus on wrong":
                 self.done, self.score = True, -1.0
-            return "No known action matches that input." if args[0] == "x" else f"{len(self.log)} {FakeJvm.drift}"
+            return (
+                "No known action matches that input."
+                if args[0] == "x"
+                else f"{len(self.log)} {FakeJvm.drift}"
+            )
         golds = ["dig", "dig", "win"]
         return {
             "getTaskDescription": "Your task is to dig.",
@@ -87,11 +91,21 @@ def test_an_episode_pays_the_score_as_it_grows_and_gives_its_jvm_back(env, pool)
     assert opening == "Your task is to dig.\n\n1 0" and info["task_id"] == "boil/3"
     assert env.gold() == ["dig", "dig", "win"] and pool.taken[1].heap == scienceworld.GOLD_HEAP
     _, reward, *_, info = env.step("<action>dig</action>")
-    assert (reward, info["score"], info["won"], info["rewards"]) == (0.07, 7, False, {"score": 0.07, "won": 0.0})
+    assert (reward, info["score"], info["won"], info["rewards"]) == (
+        0.07,
+        7,
+        False,
+        {"score": 0.07, "won": 0.0},
+    )
     assert env.gold() == ["dig", "win"] and env.valid_actions() == ["dig", "win"]
     env.step("dig")
     text, _, terminated, _, info = env.step("win")
-    assert terminated and info["stop"] == "goal" and info["rewards"] == {"score": 1.0, "won": 1.0} and text == "4 0"
+    assert (
+        terminated
+        and info["stop"] == "goal"
+        and info["rewards"] == {"score": 1.0, "won": 1.0}
+        and text == "4 0"
+    )
     assert sum(env.turn_rewards) == 1.0 and pool.taken[0] in pool.given
 
 
@@ -100,7 +114,12 @@ def test_a_wrong_focus_fails_and_the_other_reward_can_be_paid(pool):
     env.reset(seed=0)
     env.step("dig")
     _, reward, terminated, _, info = env.step("focus on wrong")
-    assert (reward, terminated, info["stop"], info["rewards"]) == (0.0, True, "answered", {"score": -1.0, "won": 0.0})
+    assert (reward, terminated, info["stop"], info["rewards"]) == (
+        0.0,
+        True,
+        "answered",
+        {"score": -1.0, "won": 0.0},
+    )
     env.reset(seed=0)
     assert env.step("win")[1] == 1.0
     env.close()
@@ -128,13 +147,19 @@ def test_a_fork_repeats_what_was_done_in_another_jvm(env, pool):
     assert ended.world.jvm is None and not ended.live
 
 
-def test_a_world_that_waits_is_set_aside_where_all_jvms_are_lent_and_played_again(env, pool, monkeypatch):
+def test_a_world_that_waits_is_set_aside_where_all_jvms_are_lent_and_played_again(
+    env, pool, monkeypatch
+):
     env.reset(seed=0)
     twin, other = env.fork(), env.fork()
     assert other.step("dig")[0] == "2 0"
     pool.most = 3
     more = env.fork()  # env and twin have done least: one of them gives its JVM
-    assert len([one for one in (env, twin, other) if one.world.jvm]) == 2 and other.world.jvm and more.world.jvm
+    assert (
+        len([one for one in (env, twin, other) if one.world.jvm]) == 2
+        and other.world.jvm
+        and more.world.jvm
+    )
     assert [one.step("dig")[0] for one in (env, twin, more)] == ["2 0"] * 3 and other.step("win")[2]
     assert len(pool.taken) - len(pool.given) == 2
     monkeypatch.setattr(scienceworld, "SECONDS", 0.1)
@@ -149,7 +174,8 @@ def test_a_fork_that_sees_something_else_is_refused_and_counted(env, pool, monke
     before = SimulatedWorld.diverged
     monkeypatch.setattr(FakeJvm, "drift", 1)
     with pytest.raises(
-        EnvFailure, match=r"boil/1 played again for 1 commands is another world: .* deterministic there"
+        EnvFailure,
+        match=r"boil/1 played again for 1 commands is another world: .* deterministic there",
     ):
         env.fork()
     assert SimulatedWorld.diverged == before + 1 and pool.given == [pool.taken[-1]]
@@ -159,7 +185,11 @@ def test_a_jvm_that_dies_is_a_failure_of_the_infrastructure(env, monkeypatch):
     env.reset(seed=0)
     monkeypatch.setattr(FakeJvm, "fail", "step")
     _, reward, terminated, truncated, info = env.step("dig")
-    assert math.isnan(reward) and (terminated, truncated, info["outcome"]) == (False, True, "infra_error")
+    assert math.isnan(reward) and (terminated, truncated, info["outcome"]) == (
+        False,
+        True,
+        "infra_error",
+    )
     assert info["error"] == "the JVM died at step: no answer"
 
 
@@ -197,14 +227,21 @@ def test_bad_options_are_one_line(pool, options, said):
     ("sets", "split", "count"),
     [
         *(("official", "train", 3592), ("official", "valid", 1796), ("official", "test", 1819)),
-        *(("official", "all", 7207), ("L0", "train", 3322), ("L0", "test", 1661), ("L1", "train", 3322)),
+        *(
+            ("official", "all", 7207),
+            ("L0", "train", 3322),
+            ("L0", "test", 1661),
+            ("L1", "train", 3322),
+        ),
         *(("L1", "test", 1684), ("L2", "train", 2242), ("L2", "test", 549)),
     ],
 )
 def test_sets_have_their_sizes_and_no_task_is_in_two(pool, sets, split, count):
     assert len(make_scienceworld(split=split, sets=sets).tasks) == count
     if split != "all":
-        parts = [set(make_scienceworld(split=one, sets=sets).tasks) for one in ("train", "valid", "test")]
+        parts = [
+            set(make_scienceworld(split=one, sets=sets).tasks) for one in ("train", "valid", "test")
+        ]
         assert sum(map(len, parts)) == len(set.union(*parts))
 
 
@@ -216,11 +253,15 @@ def test_of_l2_no_task_of_the_test_is_trained_on():
 
 def test_what_is_not_installed_is_named_with_its_line(monkeypatch):
     monkeypatch.setattr(jvm, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"not installed: pip install --no-deps scienceworld==1.2.3 py4j"):
+    with pytest.raises(
+        ValueError, match=r"not installed: pip install --no-deps scienceworld==1.2.3 py4j"
+    ):
         make_scienceworld()
     monkeypatch.setattr(jvm, "find_spec", lambda name: name)
     monkeypatch.setattr(jvm, "_java", lambda: None)
-    with pytest.raises(ValueError, match="there is no program java: apt-get install openjdk-17-jre-headless"):
+    with pytest.raises(
+        ValueError, match="there is no program java: apt-get install openjdk-17-jre-headless"
+    ):
         make_scienceworld()
 
 
@@ -251,7 +292,11 @@ def started(monkeypatch):
     """Instead of Java a program that speaks the protocol."""
     real = subprocess.Popen
     monkeypatch.setattr(jvm, "_jars", lambda: "a.jar")
-    monkeypatch.setattr(jvm.subprocess, "Popen", lambda command, **more: real([sys.executable, "-c", SERVER], **more))
+    monkeypatch.setattr(
+        jvm.subprocess,
+        "Popen",
+        lambda command, **more: real([sys.executable, "-c", SERVER], **more),
+    )
     made = jvm.JvmPool()
     yield made
     made.close()
@@ -259,7 +304,10 @@ def started(monkeypatch):
 
 def test_the_protocol_carries_any_text_and_errors(started):
     one = started.take()
-    assert one.call("step", "a\\b\nc\rd é🍎", True, 3) == "sa\\b\nc\rd é🍎|btrue|i3" and one.call("half") == 0.5
+    assert (
+        one.call("step", "a\\b\nc\rd é🍎", True, 3) == "sa\\b\nc\rd é🍎|btrue|i3"
+        and one.call("half") == 0.5
+    )
     with pytest.raises(EnvFailure, match="the JVM failed at boom: an\nerror"):
         one.call("boom")
     assert one.process.poll() is not None
@@ -282,7 +330,9 @@ def test_a_jvm_is_used_again_if_it_lives(started):
 def test_there_is_a_most_of_jvms(started, monkeypatch):
     monkeypatch.setattr(started, "_places", jvm.BoundedSemaphore(1))
     taken = started.take()
-    with pytest.raises(EnvFailure, match="64 worlds are live, which is the most; close an environment or a fork"):
+    with pytest.raises(
+        EnvFailure, match="64 worlds are live, which is the most; close an environment or a fork"
+    ):
         started.take()
     taken.close()
 
@@ -291,6 +341,8 @@ def test_a_jvm_that_does_not_start_says_why(monkeypatch):
     real = subprocess.Popen
     monkeypatch.setattr(jvm, "_jars", lambda: "a.jar")
     code = "import sys; sys.exit('Could not reserve enough space')"
-    monkeypatch.setattr(jvm.subprocess, "Popen", lambda command, **more: real([sys.executable, "-c", code], **more))
+    monkeypatch.setattr(
+        jvm.subprocess, "Popen", lambda command, **more: real([sys.executable, "-c", code], **more)
+    )
     with pytest.raises(EnvFailure, match="a JVM does not start: Could not reserve enough space"):
         jvm.Jvm()

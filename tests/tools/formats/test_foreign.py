@@ -65,11 +65,18 @@ def test_a_malformed_call_of_the_own_format_is_not_foreign():
 def test_what_to_do_is_said():
     assert (title("Kimi's"), title("hermes")) == ("Kimi's format", "the format hermes")
     assert advice("hermes") == "try --option format=hermes"
-    assert "--tool-calls structured" in advice("Kimi's") and "turngym has no such format" in advice("Kimi's")
-    assert advice("hermes", chooses=False) == "the environment reads only the form of calls that its prompt asks for"
+    assert "--tool-calls structured" in advice("Kimi's") and "turngym has no such format" in advice(
+        "Kimi's"
+    )
+    assert (
+        advice("hermes", chooses=False)
+        == "the environment reads only the form of calls that its prompt asks for"
+    )
 
 
-@pytest.mark.parametrize("piece", ["[", "<", "[python(", "{", '{"name": "a"', "<python>", " ", "\n```", "<function="])
+@pytest.mark.parametrize(
+    "piece", ["[", "<", "[python(", "{", '{"name": "a"', "<python>", " ", "\n```", "<function="]
+)
 def test_long_texts_are_looked_at_in_linear_time(piece):
     for style in FORMATS:
         foreign_call(piece * (200_000 // len(piece)), style, TOOLS)

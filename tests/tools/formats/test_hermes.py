@@ -25,10 +25,16 @@ def test_arguments_may_be_written_as_a_string():
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ("{'name': 'python'}", "the text between the tags is not valid JSON (Expecting property name"),
+        (
+            "{'name': 'python'}",
+            "the text between the tags is not valid JSON (Expecting property name",
+        ),
         ("[" * 100_000, "the text between the tags is not valid JSON (it is nested too deeply)"),
         ('{"name": "python", "arguments": {"code": NaN}}', "is not valid JSON (NaN is not JSON)"),
-        ('{"name": "python", "arguments": {"code": -1e999}}', "is not valid JSON (a number is too large)"),
+        (
+            '{"name": "python", "arguments": {"code": -1e999}}',
+            "is not valid JSON (a number is too large)",
+        ),
         ('["python"]', 'expected {"name": ..., "arguments": {...}}, got a list'),
         ('{"arguments": {}}', '"name" must be a string'),
         ('{"name": "python"}', '"arguments" must be an object, it is missing'),
@@ -36,8 +42,14 @@ def test_arguments_may_be_written_as_a_string():
         ('{"name": "python", "arguments": 3}', '"arguments" must be an object, it is a number'),
         ('{"name": "python", "arguments": "print(1)"}', '"arguments" is not valid JSON'),
         ('{"name": "python", "arguments": "[1]"}', '"arguments" must be an object, it is a list'),
-        ('{"name": "shell", "arguments": {}}', "there is no tool 'shell'; the tools are python, search"),
-        ('{"name": "%s", "arguments": {}}' % ("x" * 99), f"there is no tool '{'x' * 57}...'; the tools are"),
+        (
+            '{"name": "shell", "arguments": {}}',
+            "there is no tool 'shell'; the tools are python, search",
+        ),
+        (
+            '{"name": "%s", "arguments": {}}' % ("x" * 99),
+            f"there is no tool '{'x' * 57}...'; the tools are",
+        ),
     ],
 )
 def test_malformed_calls_are_explained(body: str, error: str):
@@ -52,7 +64,12 @@ def test_malformed_calls_are_explained(body: str, error: str):
     assert HERMES.complete(text)
 
 
-TAGS_IN_CODE = ["print('</tool_call>')", "'</tool_call></tool_call>'", r"# \"</tool_call>\"", "</think>"]
+TAGS_IN_CODE = [
+    "print('</tool_call>')",
+    "'</tool_call></tool_call>'",
+    r"# \"</tool_call>\"",
+    "</think>",
+]
 
 
 @pytest.mark.parametrize("code", TAGS_IN_CODE)
@@ -60,7 +77,9 @@ def test_a_closing_tag_in_a_string_ends_no_call(code):
     text = f'<tool_call>{{"name": "python", "arguments": {{"code": "{code}"}}}}</tool_call>'
     call = ToolCall("python", {"code": json.loads(f'"{code}"')})
     assert HERMES.parse(f"{text}</tool_call> {PRINT}", ["python"]) == Parsed(call, None, text)
-    assert [HERMES.complete(text[:size]) for size in range(len(text) + 1)] == [False] * len(text) + [True]
+    assert [HERMES.complete(text[:size]) for size in range(len(text) + 1)] == [False] * len(
+        text
+    ) + [True]
     assert text[slice(*HERMES.values(text))] == f'"code": "{code}"'
 
 
@@ -91,14 +110,18 @@ def test_a_call_that_a_thought_opened_by_the_template_mentions_is_none(thought):
 
 def test_a_call_without_its_end_is_explained():
     assert (
-        HERMES.parse(PRINT[:-1], ["python"]).error == "malformed tool call: <tool_call> is never closed by </tool_call>"
+        HERMES.parse(PRINT[:-1], ["python"]).error
+        == "malformed tool call: <tool_call> is never closed by </tool_call>"
     )
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.booleans())), st.text())
 def test_what_is_rendered_is_read_back(arguments, name: str):
-    for call in (ToolCall(name, arguments), ToolCall(name, {"code": "'</tool_call></think><think><tool_call>'"})):
+    for call in (
+        ToolCall(name, arguments),
+        ToolCall(name, {"code": "'</tool_call></think><think><tool_call>'"}),
+    ):
         assert HERMES.parse(HERMES.render(call), [name]) == Parsed(call, None, HERMES.render(call))
 
 

@@ -14,7 +14,8 @@ def test_the_first_key_that_is_there_decides():
     both = '{"name": "f", "arguments": {"x": 2}, "parameters": {"x": 1}}'
     assert read_json_call(both, "it", KEYS, ("f",)).arguments == {"x": 1}
     with pytest.raises(
-        ValueError, match=r'^"parameters" must be an object, it is null; expected \{"name": \.\.\., "param'
+        ValueError,
+        match=r'^"parameters" must be an object, it is null; expected \{"name": \.\.\., "param',
     ):
         read_json_call('{"name": "f", "arguments": {}, "parameters": null}', "it", KEYS, ("f",))
     with pytest.raises(ValueError, match=r'^"arguments" must be an object, it is a boolean'):

@@ -14,7 +14,9 @@ CALL = ToolCall("f", {"x": '}{"}'})
 @pytest.mark.parametrize(
     "before", ["", "<|python_tag|>", "Here is the result: ", "```json\n", "[", "{ } {\n", '{"x": ']
 )
-@pytest.mark.parametrize("behind", ["", "; " + TEXT, ";\n{", " Would you like to know more?", "<|eom_id|>", "}", '"'])
+@pytest.mark.parametrize(
+    "behind", ["", "; " + TEXT, ";\n{", " Would you like to know more?", "<|eom_id|>", "}", '"']
+)
 def test_the_first_object_is_the_call_wherever_it_stands(before, behind):
     assert LLAMA.parse(before + TEXT + behind, ["f"]) == Parsed(CALL, None, before + TEXT)
 
@@ -32,7 +34,9 @@ def test_the_ways_in_which_models_write_it(text):
     assert LLAMA.parse(text, ["f"]).call == ToolCall("f", {"x": 1})
 
 
-@pytest.mark.parametrize("data", ['{"name": "Alice"}', '[{"name": "Alice", "age": 3}, {"name": "f"}]', '{"name": f}'])
+@pytest.mark.parametrize(
+    "data", ['{"name": "Alice"}', '[{"name": "Alice", "age": 3}, {"name": "f"}]', '{"name": f}']
+)
 def test_an_object_with_a_name_and_no_arguments_is_data(data):
     text = f"The user is {data}, so \\boxed{{42}}"
     assert LLAMA.parse(text, ["f"]) == Parsed(None, None, text)
@@ -40,7 +44,9 @@ def test_an_object_with_a_name_and_no_arguments_is_data(data):
     assert LLAMA.parse(f"{text} {TEXT}", ["f"]) == Parsed(CALL, None, f"{text} {TEXT}")
 
 
-@pytest.mark.parametrize("text", ['{"type": "dog", "name": 1}', '{"a": 1}', "{}", '{"names": 1}', '{name: "f"}', "{ {"])
+@pytest.mark.parametrize(
+    "text", ['{"type": "dog", "name": 1}', '{"a": 1}', "{}", '{"names": 1}', '{name: "f"}', "{ {"]
+)
 def test_other_objects_are_text(text):
     assert LLAMA.parse(text, ["f"]) == Parsed(None, None, text)
     assert not LLAMA.complete(text)
@@ -49,10 +55,16 @@ def test_other_objects_are_text(text):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('{"parameters": {}}', '"name" must be a string; expected {"name": ..., "parameters": {...}}'),
+        (
+            '{"parameters": {}}',
+            '"name" must be a string; expected {"name": ..., "parameters": {...}}',
+        ),
         ('{"type": "function", "name": "f"}', '"parameters" must be an object, it is missing'),
         ('{"name": "f", "parameters": []}', '"parameters" must be an object, it is a list'),
-        ('{"name": "f", "parameters": {x}}', "the object is not valid JSON (Expecting property name"),
+        (
+            '{"name": "f", "parameters": {x}}',
+            "the object is not valid JSON (Expecting property name",
+        ),
         ('{"name": "f", "parameters": {"x": [}}', "the object is not valid JSON ("),
         ('{"name": "g", "parameters": {}}', "there is no tool 'g'; the tools are f"),
     ],
@@ -64,15 +76,23 @@ def test_malformed_calls_are_whole_and_explained(text, error):
 
 
 @pytest.mark.parametrize(
-    "text", [TEXT[:-1], '{"name": "f", "parameters": {x}', '{"name": "f}}', '{"name": "f}}\\', '{"name":']
+    "text",
+    [TEXT[:-1], '{"name": "f", "parameters": {x}', '{"name": "f}}', '{"name": "f}}\\', '{"name":'],
 )
 def test_an_object_that_is_not_closed_is_explained(text):
-    assert LLAMA.parse(text, ["f"]).error == "malformed tool call: the object is never closed, or too large"
+    assert (
+        LLAMA.parse(text, ["f"]).error
+        == "malformed tool call: the object is never closed, or too large"
+    )
     assert not LLAMA.complete(text)
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=6,
 )

@@ -23,12 +23,15 @@ def value(literal):
 
 
 @pytest.mark.parametrize(
-    "before", ["", "This is text before ", "User wants [it]. <|python_start|>", "[[", "f(x=1) [1, 2] "]
+    "before",
+    ["", "This is text before ", "User wants [it]. <|python_start|>", "[[", "f(x=1) [1, 2] "],
 )
 @pytest.mark.parametrize("behind", ["", "<|python_end|> In this way", " Here's", "]", '"'])
 def test_the_first_list_is_the_call_wherever_it_stands(before, behind):
     text = before + "[f(x=1, y='a')]"
-    assert PYTHONIC.parse(text + behind, ["f"]) == Parsed(ToolCall("f", {"x": 1, "y": "a"}), None, text)
+    assert PYTHONIC.parse(text + behind, ["f"]) == Parsed(
+        ToolCall("f", {"x": 1, "y": "a"}), None, text
+    )
 
 
 @pytest.mark.parametrize("gap", ["", " ", "\n"])
@@ -65,7 +68,19 @@ def test_names_of_tools(name):
 
 @pytest.mark.parametrize(
     "text",
-    ["[1, 2]", "[f]", "[x(t) + y(t)]", "[sqrt(2)]", "[f(x)](y)", "[]", "f(x=1)", "[2f()]", "[-f(x=1)]", "[f(", "[f(x"],
+    [
+        "[1, 2]",
+        "[f]",
+        "[x(t) + y(t)]",
+        "[sqrt(2)]",
+        "[f(x)](y)",
+        "[]",
+        "f(x=1)",
+        "[2f()]",
+        "[-f(x=1)]",
+        "[f(",
+        "[f(x",
+    ],
 )
 def test_other_lists_are_text(text):
     assert PYTHONIC.parse(text, ["f"]) == Parsed(None, None, text)
@@ -82,10 +97,19 @@ def test_other_lists_are_text(text):
         ("[f(x=1, y)]", "expected = behind 'y', found ')'"),
         ("[f(x=1 y=2)]", "expected , or ), found 'y'"),
         ("[f(x=)]", "expected a literal (text, number, list, dict, True, False, None), found ')'"),
-        ("[f(x=g(1))]", "expected a literal (text, number, list, dict, True, False, None), found 'g'"),
+        (
+            "[f(x=g(1))]",
+            "expected a literal (text, number, list, dict, True, False, None), found 'g'",
+        ),
         ("[f(x=1+1)]", "expected , or ), found '+1'"),
-        ("[f(x=not_a_literal)]", "expected a literal (text, number, list, dict, True, False, None), found 'not_a_lit"),
-        ("[f(x=f'{a}')]", "expected a literal (text, number, list, dict, True, False, None), found 'f'"),
+        (
+            "[f(x=not_a_literal)]",
+            "expected a literal (text, number, list, dict, True, False, None), found 'not_a_lit",
+        ),
+        (
+            "[f(x=f'{a}')]",
+            "expected a literal (text, number, list, dict, True, False, None), found 'f'",
+        ),
         ("[f(x={1: 2})]", "the keys of a dict must be strings"),
         ("[f(x={'a', 'b'})]", "expected : behind a key, found ','"),
         ("[f(x=[1 2])]", "expected , or ], found '2'"),
@@ -104,7 +128,15 @@ def test_malformed_calls_are_whole_and_explained(text, error):
     assert len(parsed.error) < 300
 
 
-UNCLOSED = ["[f(x=1)", "[f(x=1", "[f(x='a)]", "[f(x='a)]\\", '[f(x="""a")]', '[f(x="""a")]\\', "[f(x='\\\\\\')]"]
+UNCLOSED = [
+    "[f(x=1)",
+    "[f(x=1",
+    "[f(x='a)]",
+    "[f(x='a)]\\",
+    '[f(x="""a")]',
+    '[f(x="""a")]\\',
+    "[f(x='\\\\\\')]",
+]
 
 
 @pytest.mark.parametrize("text", [*UNCLOSED, "[f(x=" + "[" * 99 + "]" * 99 + ")]"])
@@ -117,7 +149,9 @@ def test_a_call_that_is_not_closed_is_explained(text):
 
 # --- Python itself as the second source
 
-KNOWN = r"""\a \b \f \n \r \t \v \\ \' \" \x41 \u00e9 \ud83d \U0001f642 \101 \0 \18 \777 \d \boxed \8"""
+KNOWN = (
+    r"""\a \b \f \n \r \t \v \\ \' \" \x41 \u00e9 \ud83d \U0001f642 \101 \0 \18 \777 \d \boxed \8"""
+)
 ESCAPES = [*KNOWN.split(), "\\\n"]
 
 
@@ -129,7 +163,8 @@ def test_every_escape_is_the_character_that_python_makes_of_it(escape):
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.sampled_from([*ESCAPES, "a", " ", "é", "]", ")", "#", "\ud800"])).map("".join), st.sampled_from("'\"")
+    st.lists(st.sampled_from([*ESCAPES, "a", " ", "é", "]", ")", "#", "\ud800"])).map("".join),
+    st.sampled_from("'\""),
 )
 def test_text_is_read_as_python_reads_it(body, quote):
     for literal in (f"{quote}{body}{quote}", f"{quote * 3}{body}{quote}{body}{quote * 3}"):
@@ -137,13 +172,20 @@ def test_text_is_read_as_python_reads_it(body, quote):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Python warns about escapes that it does not know
                 want = ast.literal_eval(literal)
-        except (SyntaxError, UnicodeEncodeError):  # it cannot parse lone surrogates, nor \" at the end
+        except (
+            SyntaxError,
+            UnicodeEncodeError,
+        ):  # it cannot parse lone surrogates, nor \" at the end
             continue
         assert value(literal) == want
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=6,
 )
@@ -159,11 +201,21 @@ def test_values_are_read_as_python_and_json_write_them(wanted):
 
 def _paired(wanted):
     """JSON writes an astral character as two halves, which Python's literals leave apart."""
-    return json.loads(json.dumps(wanted)) if json.dumps(wanted).count("\\ud") == 0 else value(json.dumps(wanted))
+    return (
+        json.loads(json.dumps(wanted))
+        if json.dumps(wanted).count("\\ud") == 0
+        else value(json.dumps(wanted))
+    )
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.from_regex(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", fullmatch=True, alphabet=st.characters(codec="ascii")))
+@given(
+    st.from_regex(
+        r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?",
+        fullmatch=True,
+        alphabet=st.characters(codec="ascii"),
+    )
+)
 def test_numbers_are_read_as_python_reads_them(digits):
     wanted = float(digits) if set(digits) & set(".eE") else int(digits)
     if math.isfinite(wanted):
@@ -190,7 +242,13 @@ def test_what_is_rendered_is_read_back_and_is_python(arguments):
 
 
 @pytest.mark.parametrize(
-    "call", [ToolCall("my tool", {}), ToolCall("f", {"a b": 1}), ToolCall("f", {"x": float("inf")}), ToolCall("", {})]
+    "call",
+    [
+        ToolCall("my tool", {}),
+        ToolCall("f", {"a b": 1}),
+        ToolCall("f", {"x": float("inf")}),
+        ToolCall("", {}),
+    ],
 )
 def test_what_cannot_be_spelled_is_refused(call):
     with pytest.raises(ValueError, match="the format pythonic cannot spell"):

@@ -41,9 +41,15 @@ def test_a_newline_or_blanks_next_to_the_tags_are_frame(body, code):
 @pytest.mark.parametrize("tag", TAGS, ids=lambda tag: tag.name)
 def test_every_tag_calls_its_tool(tag):
     text = f"a <{tag.name}> x </{tag.name}>"
-    assert TAG.parse(f"{text} <python>2</python>", TOOLS) == Parsed(ToolCall(tag.tool, {tag.argument: "x"}), None, text)
-    assert TAG.parse(f"<{tag.name}>x</python >", TOOLS).error.endswith(f"<{tag.name}> is never closed by </{tag.name}>")
-    assert TAG.parse(text, ["echo"]).error.endswith(f"there is no tool '{tag.tool}'; the tools are echo")
+    assert TAG.parse(f"{text} <python>2</python>", TOOLS) == Parsed(
+        ToolCall(tag.tool, {tag.argument: "x"}), None, text
+    )
+    assert TAG.parse(f"<{tag.name}>x</python >", TOOLS).error.endswith(
+        f"<{tag.name}> is never closed by </{tag.name}>"
+    )
+    assert TAG.parse(text, ["echo"]).error.endswith(
+        f"there is no tool '{tag.tool}'; the tools are echo"
+    )
 
 
 @pytest.mark.parametrize("tag", ANSWERS)
@@ -68,7 +74,11 @@ def test_what_looks_like_a_tag_is_none():
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.sampled_from(["\n", " ", "\t", "x = 1", "<python>", "<think>", "</result>", "é"])).map("".join))
+@given(
+    st.lists(
+        st.sampled_from(["\n", " ", "\t", "x = 1", "<python>", "<think>", "</result>", "é"])
+    ).map("".join)
+)
 def test_what_is_rendered_is_read_back(code: str):
     for call in (python(code), ToolCall("search", {"query": code})):
         assert TAG.parse(TAG.render(call), TOOLS) == Parsed(call, None, TAG.render(call))
@@ -78,23 +88,32 @@ def test_calls_are_rendered_as_experts_write_them():
     assert TAG.render(python("print(1)")) == "<python>print(1)</python>"
     assert TAG.render(python("x = 1\nprint(x)")) == "<python>\nx = 1\nprint(x)\n</python>"
     assert TAG.render(ToolCall("search", {"query": "cars"})) == "<search>cars</search>"
-    assert TAG.render(ToolCall("visit", {"url": "http://a.org/?b"})) == "<visit>http://a.org/?b</visit>"
+    assert (
+        TAG.render(ToolCall("visit", {"url": "http://a.org/?b"}))
+        == "<visit>http://a.org/?b</visit>"
+    )
 
 
 def test_what_cannot_be_spelled_is_refused():
     with pytest.raises(ValueError, match=r"the format tags cannot spell .*; use another format"):
         TAG.render(python("'</python>'"))
-    with pytest.raises(ValueError, match="the format tags has no tag for the tool 'echo'; use hermes"):
+    with pytest.raises(
+        ValueError, match="the format tags has no tag for the tool 'echo'; use hermes"
+    ):
         TAG.render(ToolCall("echo", {"text": "x"}))
     with pytest.raises(ValueError, match="cannot spell"):
         TAG.render(ToolCall("python", {"code": "1", "timeout": 1}))
     for arguments in ({"query": "1"}, {"code": 1}, {}):
-        with pytest.raises(ValueError, match="the format tags spells python with the argument 'code' alone"):
+        with pytest.raises(
+            ValueError, match="the format tags spells python with the argument 'code' alone"
+        ):
             TAG.render(ToolCall("python", arguments))
 
 
 def test_results_come_back_in_the_tags_of_the_tool():
-    assert TAG.observe("4", "python") == TAG.observe("4", None) == ("user", "<result>\n4\n</result>")
+    assert (
+        TAG.observe("4", "python") == TAG.observe("4", None) == ("user", "<result>\n4\n</result>")
+    )
     for tool in ("search", "visit"):
         assert TAG.observe("4", tool) == ("user", "<information>\n4\n</information>")
 
@@ -102,9 +121,19 @@ def test_results_come_back_in_the_tags_of_the_tool():
 def test_instructions_teach_every_tool_or_refuse_it():
     schemas = [make_schema(name, f"Do {name}.", {}, []) for name in ("search", "visit", "python")]
     search, visit, python = TAG.instructions(schemas).split("\n")
-    assert "<search>query</search>" in search and "</information>" in search and search.endswith(" Do search.")
-    assert "<visit>url</visit>" in visit and "</information>" in visit and visit.endswith(" Do visit.")
-    assert "<python>code</python>" in python and "</result>" in python and python.endswith(" Do python.")
+    assert (
+        "<search>query</search>" in search
+        and "</information>" in search
+        and search.endswith(" Do search.")
+    )
+    assert (
+        "<visit>url</visit>" in visit and "</information>" in visit and visit.endswith(" Do visit.")
+    )
+    assert (
+        "<python>code</python>" in python
+        and "</result>" in python
+        and python.endswith(" Do python.")
+    )
     assert not TAG.native
     with pytest.raises(ValueError, match="no tag for the tool 'echo'"):
         TAG.instructions([make_schema("echo", "d", {}, [])])

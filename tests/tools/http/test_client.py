@@ -38,7 +38,10 @@ def test_a_request_carries_json_and_nothing_of_the_environment(open_client, monk
             assert client.post({"queries": ["é\ud800"]}).value == GOOD
     for request in server.requests:
         assert request.head.startswith("POST /retrieve HTTP/1.1\r\n")
-        assert "cookie" not in request.head.lower() and "content-type: application/json" in request.head.lower()
+        assert (
+            "cookie" not in request.head.lower()
+            and "content-type: application/json" in request.head.lower()
+        )
         assert request.body == '{"queries": ["é?"]}'.encode()
 
 
@@ -50,16 +53,26 @@ def test_where_nobody_listens_is_said(open_client):
         assert failed.value.fault is Fault.CONNECT
 
 
-@pytest.mark.parametrize("status", ["200 OK", "400 Bad", "405 Method Not Allowed", "415 Type", "422 Field", "429 Wait"])
+@pytest.mark.parametrize(
+    "status", ["200 OK", "400 Bad", "405 Method Not Allowed", "415 Type", "422 Field", "429 Wait"]
+)
 def test_a_probe_is_content_with_a_server_that_takes_requests(open_client, status):
     with FaultServer(lambda request: [answer(b"whatever", status)]) as server:
         open_client(server.url).check("?size=0")
-    assert server.requests[0].head.startswith("GET /x?size=0 HTTP/1.1\r\n") and len(server.requests) == 1
+    assert (
+        server.requests[0].head.startswith("GET /x?size=0 HTTP/1.1\r\n")
+        and len(server.requests) == 1
+    )
 
 
-@pytest.mark.parametrize("status", ["401 Who", "403 No", "404 None", "407 Proxy", "500 Oh", "503 Busy", "302 Found"])
+@pytest.mark.parametrize(
+    "status", ["401 Who", "403 No", "404 None", "407 Proxy", "500 Oh", "503 Busy", "302 Found"]
+)
 def test_a_probe_refuses_other_servers(open_client, status):
-    with FaultServer(lambda request: [answer(b"", status)]) as server, pytest.raises(HttpFailure) as failed:
+    with (
+        FaultServer(lambda request: [answer(b"", status)]) as server,
+        pytest.raises(HttpFailure) as failed,
+    ):
         open_client(server.url).check()
     assert failed.value.fault is Fault.STATUS and status[:3] in str(failed.value)
     assert len(server.requests) == 1
@@ -68,7 +81,10 @@ def test_a_probe_refuses_other_servers(open_client, status):
 def test_a_probe_of_a_silent_server_ends(open_client, monkeypatch):
     assert module.PROBE < 2.0
     monkeypatch.setattr(module, "PROBE", 0.2)
-    with FaultServer(lambda request: [60.0]) as server, pytest.raises(HttpFailure, match=r"within 0\.2 s"):
+    with (
+        FaultServer(lambda request: [60.0]) as server,
+        pytest.raises(HttpFailure, match=r"within 0\.2 s"),
+    ):
         open_client(server.url).check()
 
 
@@ -78,7 +94,9 @@ def test_a_secret_is_sent_and_never_shown(open_client):
         client = open_client(server.url, authorization="Bearer s3cret")
         with pytest.raises(HttpFailure) as failed:
             client.post({})
-    assert "authorization: Bearer s3cret" in server.requests[0].head.replace("Authorization", "authorization")
+    assert "authorization: Bearer s3cret" in server.requests[0].head.replace(
+        "Authorization", "authorization"
+    )
     for text in (str(failed.value), repr(client), client.url):
         assert "cret" not in text
 
@@ -92,7 +110,16 @@ def test_a_secret_that_no_header_can_carry_is_refused_unseen(secret):
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:8000", "ftp://host", "http://", "http:///x", "http://h/?q=1", "http://h/#a", "http://h:99999"],
+    [
+        "",
+        "localhost:8000",
+        "ftp://host",
+        "http://",
+        "http:///x",
+        "http://h/?q=1",
+        "http://h/#a",
+        "http://h:99999",
+    ],
 )
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(ValueError):
@@ -116,7 +143,10 @@ def test_an_address_that_is_refused_keeps_its_secret(url):
 
 
 def test_an_address_loses_its_last_slash():
-    assert address("http://h:1/a/") == "http://h:1/a" and address("https://[::1]:9") == "https://[::1]:9"
+    assert (
+        address("http://h:1/a/") == "http://h:1/a"
+        and address("https://[::1]:9") == "https://[::1]:9"
+    )
 
 
 def test_a_host_that_no_name_can_be_is_a_failure(open_client):
@@ -198,6 +228,8 @@ def test_an_answer_whose_reading_takes_longer_than_the_deadline_is_none(open_cli
     monkeypatch.setattr(module.time, "monotonic", lambda: monotonic() + late[0])
     monkeypatch.setattr(module, "parse", lambda data: late.__setitem__(0, 1000.0))
     with FaultServer(lambda request: [answer(GOOD)]) as server:
-        with pytest.raises(HttpFailure, match="no answer within 20 s, its reading included") as failed:
+        with pytest.raises(
+            HttpFailure, match="no answer within 20 s, its reading included"
+        ) as failed:
             open_client(server.url, limits=Limits(20.0, 1)).post({})
         assert failed.value.fault is Fault.TIMEOUT

@@ -53,7 +53,9 @@ def test_a_deadline_holds_however_the_bytes_drip(name):
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("name", ["huge", "huge chunks", "gzip bomb", "deflate bomb", "header flood", "slow body"])
+@pytest.mark.parametrize(
+    "name", ["huge", "huge chunks", "gzip bomb", "deflate bomb", "header flood", "slow body"]
+)
 def test_no_answer_takes_more_memory_than_allowed(name):
     tracemalloc.start()
     try:
@@ -65,7 +67,9 @@ def test_no_answer_takes_more_memory_than_allowed(name):
     assert peak < 2**24  # the server's own part: some blocks of a mebibyte
 
 
-@pytest.mark.parametrize("first", ["storm", "too many", "reset", "reset in body", "short", "closed", "garbage"])
+@pytest.mark.parametrize(
+    "first", ["storm", "too many", "reset", "reset in body", "short", "closed", "garbage"]
+)
 def test_what_may_pass_is_tried_again(first):
     value, server = ask(lambda n: FAULTS[first][1]() if n < 2 else [answer(GOOD)])
     assert value == GOOD
@@ -91,18 +95,26 @@ def persisted(monkeypatch, waits, limits):
 
 
 def test_the_pauses_double(monkeypatch):
-    assert persisted(monkeypatch, [""] * 4, Limits(20.0, 5)) == [module.BACKOFF * 2**n for n in range(4)]
+    assert persisted(monkeypatch, [""] * 4, Limits(20.0, 5)) == [
+        module.BACKOFF * 2**n for n in range(4)
+    ]
 
 
 def test_a_wait_that_the_server_asks_for_is_kept(monkeypatch):
     soon = formatdate(time.time() + 9, usegmt=True)
-    pauses = persisted(monkeypatch, ["3", soon, "soon", "9" * 5000, formatdate(0, usegmt=True), "-5"], Limits(60, 9))
+    pauses = persisted(
+        monkeypatch,
+        ["3", soon, "soon", "9" * 5000, formatdate(0, usegmt=True), "-5"],
+        Limits(60, 9),
+    )
     assert pauses[0] == 3.0 and 5.0 < pauses[1] <= 9.0
     assert pauses[2:] == [module.BACKOFF * 2**n for n in range(2, 6)]
 
 
 def test_a_server_that_asks_for_no_wait_is_asked_again_at_once():
-    value, server = ask(lambda n: [answer(b"", "429 Oh", "Retry-After: 0")] if n < 1 else [answer(GOOD)])
+    value, server = ask(
+        lambda n: [answer(b"", "429 Oh", "Retry-After: 0")] if n < 1 else [answer(GOOD)]
+    )
     assert value == GOOD and len(server.requests) >= 2
 
 
@@ -137,7 +149,9 @@ def test_an_error_page_is_kept_whole_however_it_is_sent(monkeypatch):
         [answer(packed[:-9], "400 No", "Content-Encoding: gzip")],
     ):
         failure, _ = ask(lambda n, parts=parts: parts, Limits(20.0, 1))
-        assert (failure.fault, failure.status) == (Fault.STATUS, 400) and 0 < len(failure.page) <= module.PAGE
+        assert (failure.fault, failure.status) == (Fault.STATUS, 400) and 0 < len(
+            failure.page
+        ) <= module.PAGE
     failure, _ = ask(lambda n: [answer(page, "400 No", "Content-Encoding: br")], Limits(20.0, 1))
     assert failure.status == 400 and "only gzip was offered" in failure.page
 

@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 from turngym.tools.http import Node, ShapeError, parse, serialize
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
 )
 
@@ -61,7 +65,12 @@ def test_a_node_reads_what_is_there():
     inner = node["a"].array()[1]
     assert inner.path == "a[1]"
     assert (inner["b"].string(), inner["d"].number(), inner["e"].boolean()) == ("c", 2.5, True)
-    assert (inner["f"].integer(7, 7), inner["f"].identifier(), inner["b"].identifier(), inner["f"].number()) == (
+    assert (
+        inner["f"].integer(7, 7),
+        inner["f"].identifier(),
+        inner["b"].identifier(),
+        inner["f"].number(),
+    ) == (
         7,
         "7",
         "c",
@@ -91,7 +100,9 @@ def test_a_node_reads_what_is_there():
     ],
 )
 def test_a_shape_error_names_the_path_and_the_value(read, said):
-    node = Node({"a": [1], "o": {"i": math.inf, "big": 10**400}, "t": True, "e": "", "long": "x" * 99})
+    node = Node(
+        {"a": [1], "o": {"i": math.inf, "big": 10**400}, "t": True, "e": "", "long": "x" * 99}
+    )
     with pytest.raises(ShapeError, match=said):
         read(node)
 
@@ -99,11 +110,17 @@ def test_a_shape_error_names_the_path_and_the_value(read, said):
 def test_items_of_a_list_become_nodes_when_they_are_read(monkeypatch):
     made = []
     build = Node.__init__
-    monkeypatch.setattr(Node, "__init__", lambda self, value, path="": (made.append(path), build(self, value, path))[1])
+    monkeypatch.setattr(
+        Node,
+        "__init__",
+        lambda self, value, path="": (made.append(path), build(self, value, path))[1],
+    )
     items = Node({"result": [{"a": i} for i in range(1000)]})["result"].array()
     assert len(items) == 1000 and made == ["", "result"]
     assert [item["a"].value for item in items[:3]] == [0, 1, 2] and items[-1].path == "result[999]"
     assert len(made) == 2 + 3 + 3 + 1
-    assert [item.path for item in items[998:]] == ["result[998]", "result[999]"] and len(list(items)) == 1000
+    assert [item.path for item in items[998:]] == ["result[998]", "result[999]"] and len(
+        list(items)
+    ) == 1000
     with pytest.raises(IndexError):
         items[1000]

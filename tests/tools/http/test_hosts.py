@@ -5,10 +5,33 @@ import pytest
 from turngym.tools.http.hosts import Hosts, is_loopback
 
 OURS = Hosts(["Box.example", "10.1.2.3", "[fd00::1]"])
-OWN = ["127.0.0.1", "127.0.0.1:80", "localhost", "LOCALHOST.", "localhost:1", "[::1]:8000", "[::1]", "127.0.0.2"]
+OWN = [
+    "127.0.0.1",
+    "127.0.0.1:80",
+    "localhost",
+    "LOCALHOST.",
+    "localhost:1",
+    "[::1]:8000",
+    "[::1]",
+    "127.0.0.2",
+]
 NAMED = ["box.example", "BOX.example:443", "box.example.", "10.1.2.3:8000", "[fd00::1]:8000"]
-FOREIGN = ["", "evil.example", "localhost.evil", "127.0.0.1.evil.example", "evil@127.0.0.1", "127.0.0.1@evil"]
-FOREIGN += ["127.0.0.1:80:evil", "127.0.0.1:80/evil", "evil:127.0.0.1", "[evil]", "127.0.0.1 evil", "127.0.0.1,evil"]
+FOREIGN = [
+    "",
+    "evil.example",
+    "localhost.evil",
+    "127.0.0.1.evil.example",
+    "evil@127.0.0.1",
+    "127.0.0.1@evil",
+]
+FOREIGN += [
+    "127.0.0.1:80:evil",
+    "127.0.0.1:80/evil",
+    "evil:127.0.0.1",
+    "[evil]",
+    "127.0.0.1 evil",
+    "127.0.0.1,evil",
+]
 FOREIGN += [
     "2130706433",
     "0x7f.1",
@@ -44,8 +67,20 @@ def test_a_request_has_one_host(hosts):
 @pytest.mark.parametrize(
     "origin",
     [
-        *("null", "", "http://evil.example", "http://localhost", "http://localhost:81", "localhost:80"),
-        *("//localhost:80", "file://", "chrome-extension://localhost:80", "http://localhost:80#@evil"),
+        *(
+            "null",
+            "",
+            "http://evil.example",
+            "http://localhost",
+            "http://localhost:81",
+            "localhost:80",
+        ),
+        *(
+            "//localhost:80",
+            "file://",
+            "chrome-extension://localhost:80",
+            "http://localhost:80#@evil",
+        ),
         "http://localhost:80, http://evil",
     ],
 )

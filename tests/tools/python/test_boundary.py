@@ -212,7 +212,9 @@ def test_a_program_cannot_end_its_init(python: PythonTool, ok):
         ("         0          0 4294967295\n", 1000, "0 1000 1\n"),
     ],
 )
-def test_a_second_user_is_mapped_where_there_is_one(tmp_path, monkeypatch, text: str, root: int, expected: str):
+def test_a_second_user_is_mapped_where_there_is_one(
+    tmp_path, monkeypatch, text: str, root: int, expected: str
+):
     (tmp_path / "uid_map").write_text(text)
     monkeypatch.setattr(os, "geteuid", lambda: root)
     assert isolation._maps(str(tmp_path / "uid_map"), root) == expected

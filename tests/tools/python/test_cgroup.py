@@ -84,7 +84,9 @@ def test_a_session_has_its_limits_and_its_group_goes_with_it(root):
     join, events = groups.make(1)
     groups.limit(1, 2**20)
     assert (folder / "1/memory.max").read_text() == str(2**20 + DISK + SLACK)
-    assert [(folder / "1" / name).read_text().strip() for name in ("memory.oom.group", "pids.max")] == [
+    assert [
+        (folder / "1" / name).read_text().strip() for name in ("memory.oom.group", "pids.max")
+    ] == [
         "1",
         str(PROCESSES + 2),
     ]
@@ -111,10 +113,15 @@ def test_what_a_dead_server_left_behind_is_removed_and_nothing_else(root):
     assert [path.name for path in (root / "above").glob("python-tool-*")] == [lives.name]
     lives.make(1)
     another = Groups(root, own(root))
-    assert {path.name for path in (root / "above").glob("python-tool-*")} == {lives.name, another.name}
+    assert {path.name for path in (root / "above").glob("python-tool-*")} == {
+        lives.name,
+        another.name,
+    }
 
 
-@pytest.mark.parametrize(("oom", "kills", "ours"), [(0, 0, False), (3, 9, True), (0, 9, False), (2, 0, False)])
+@pytest.mark.parametrize(
+    ("oom", "kills", "ours"), [(0, 0, False), (3, 9, True), (0, 9, False), (2, 0, False)]
+)
 def test_only_a_kill_for_the_limit_of_the_session_counts(oom, kills, ours, tmp_path):
     """One for the limit of a group above, or of the machine, says nothing about the program."""
     (tmp_path / "events").write_text(KILLED.format(oom=oom, kills=kills))
@@ -122,7 +129,9 @@ def test_only_a_kill_for_the_limit_of_the_session_counts(oom, kills, ours, tmp_p
 
 
 @pytest.mark.parametrize("level", ["namespaces", "landlock", "rlimits-only"])
-def test_a_session_whose_group_was_killed_is_out_of_memory(level, root, run, ok, until, monkeypatch):
+def test_a_session_whose_group_was_killed_is_out_of_memory(
+    level, root, run, ok, until, monkeypatch
+):
     """The server imitates the kernel, too; a program that kills itself stands for the kernel's killing."""
     (root / "above/cgroup.subtree_control").write_text("memory pids")
     imitate = (
@@ -130,7 +139,11 @@ def test_a_session_whose_group_was_killed_is_out_of_memory(level, root, run, ok,
         f"exec(open({control_groups.__file__!r}).read())\nimitate(group)\n"
         f"group.Groups.__init__.__defaults__ = Path({str(root)!r}), Path({str(own(root))!r})\n"
     )
-    monkeypatch.setattr(server, "_BOOT", server._BOOT.replace("from {package}.super", imitate + "from {package}.super"))
+    monkeypatch.setattr(
+        server,
+        "_BOOT",
+        server._BOOT.replace("from {package}.super", imitate + "from {package}.super"),
+    )
     monkeypatch.setattr(server, "_servers", {})
     tool = PythonTool(timeout=30.0, memory_mb=100, level=level)
     assert ok(tool, "x = 1") == ""

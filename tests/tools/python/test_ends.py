@@ -59,7 +59,9 @@ def test_a_flood_of_the_socket_by_many_is_a_timeout(send: str, run, ok):
 
 def test_output_is_read_while_other_packets_come(ok):
     tool = PythonTool(timeout=30.0, max_output=2**20)
-    text = ok(tool, FLOOD.format(send="0").split("for _ in")[0] + "sock.send(b'{}')\nprint('x' * 500_000)")
+    text = ok(
+        tool, FLOOD.format(send="0").split("for _ in")[0] + "sock.send(b'{}')\nprint('x' * 500_000)"
+    )
     assert len(text) == 500_001
     tool.close()
 
@@ -68,24 +70,33 @@ def test_a_fork_of_a_session_that_floods_its_socket_is_refused_in_time(monkeypat
     monkeypatch.setattr("turngym.tools.python.session._ANSWERED", 0.5)
     tool = PythonTool(timeout=30.0)
     ok(tool, FLOOD.format(send=SENDS["objects"]) + "os.fork = flood")
-    with pytest.raises(CannotFork, match=r"it does not answer|it has child processes"):  # where it is heard
+    with pytest.raises(
+        CannotFork, match=r"it does not answer|it has child processes"
+    ):  # where it is heard
         _in_time(tool.fork)
     tool.close()
 
 
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("end", ["close", "reset"])
-def test_a_call_ends_when_another_thread_ends_its_tool(persistent: bool, end: str, ok, until, settled):
+def test_a_call_ends_when_another_thread_ends_its_tool(
+    persistent: bool, end: str, ok, until, settled
+):
     tool = PythonTool(timeout=1000.0, persistent=persistent)
     ok(tool, "1")
     tool.reset()
     threads, descriptors = set(threading.enumerate()), _descriptors()
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(tool.call, {"code": "import os\nos.fork()\nwhile True: pass"})
-        assert until(lambda: getattr(tool, end)() or call.done(), LATE)  # whether it has begun by then or not
+        assert until(
+            lambda: getattr(tool, end)() or call.done(), LATE
+        )  # whether it has begun by then or not
         with pytest.raises(ToolFailure, match="was closed while it ran"):
             _in_time(call.result)
-    assert (set(threading.enumerate()) - threads, _descriptors()) == (set(), descriptors)  # another test's may end
+    assert (set(threading.enumerate()) - threads, _descriptors()) == (
+        set(),
+        descriptors,
+    )  # another test's may end
     assert settled()
     assert ok(tool, "6 * 7") == "42\n"
     tool.close()

@@ -46,11 +46,16 @@ def test_members_die_alone_and_end_together(python: PythonTool, run, ok, host_pi
     twin, third = python.fork(), python.fork()
     pids = [host_pid(tool) for tool in (python, twin, third)]
     assert len(set(pids)) == 3
-    assert run(python, "os._exit(3)") == ToolResult(Status.KILLED, "[the process died; the session was restarted]")
+    assert run(python, "os._exit(3)") == ToolResult(
+        Status.KILLED, "[the process died; the session was restarted]"
+    )
     assert gone(pids[0])
     twin.close()
     assert gone(pids[1])
-    assert ok(third, "import subprocess\nhelper = subprocess.Popen(['sleep', '1000'])\nhelper.poll()") == ""
+    assert (
+        ok(third, "import subprocess\nhelper = subprocess.Popen(['sleep', '1000'])\nhelper.poll()")
+        == ""
+    )
     assert ok(python, "'os' in globals()") == "False\n"
     third.close()
     assert gone(pids[2])
@@ -115,7 +120,9 @@ def test_a_group_is_of_one_boundary(python: PythonTool, ok, host_pid):
     ok(stranger, "1")
     names = ("pid", "user", "mnt", "net", "ipc", "uts")
     pids = [host_pid(tool) for tool in (python, twin, stranger)]
-    own, of_twin, other = ([Path(f"/proc/{pid}/ns/{name}").stat().st_ino for name in names] for pid in pids)
+    own, of_twin, other = (
+        [Path(f"/proc/{pid}/ns/{name}").stat().st_ino for name in names] for pid in pids
+    )
     assert own == of_twin
     assert not set(own) & set(other)
     stranger.close()
@@ -132,7 +139,10 @@ def test_forks_do_not_pile_up(python: PythonTool, ok, host_pid, settled):
         current.close()
         current = twin
     assert ok(current, "x") == "30\n"
-    assert ok(current, "import os; sum(name.startswith('home') for name in os.listdir('/tmp')) <= 2") == "True\n"
+    assert (
+        ok(current, "import os; sum(name.startswith('home') for name in os.listdir('/tmp')) <= 2")
+        == "True\n"
+    )
     current.close()
     assert settled()
 
@@ -168,7 +178,10 @@ def test_more_members_than_processes_are_refused(python: PythonTool, ok):
 
 
 def test_a_twin_has_a_copy_of_all_files_and_stands_where_its_origin_stood(python: PythonTool, ok):
-    ok(python, "import os\nos.makedirs('a/b'); os.symlink('b', 'a/link'); open('a/b/c', 'w').write('1')\nos.chdir('a')")
+    ok(
+        python,
+        "import os\nos.makedirs('a/b'); os.symlink('b', 'a/link'); open('a/b/c', 'w').write('1')\nos.chdir('a')",
+    )
     twin = python.fork()
     where = "os.path.relpath(os.getcwd(), os.environ['HOME']), os.environ['TMPDIR'] == os.environ['HOME']"
     assert ok(twin, where) == ok(python, where) == "('a', True)\n"
@@ -223,7 +236,10 @@ def test_reasons_are_plain_text_whatever_a_session_calls_its_files(python: Pytho
 
 
 def test_a_twin_whose_files_cannot_be_copied_says_so(python: PythonTool, ok):
-    ok(python, "import os\nfor n in range(3):\n    with open(str(n), 'wb') as f: _ = f.write(bytes(15 * 2**20))\nx = 1")
+    ok(
+        python,
+        "import os\nfor n in range(3):\n    with open(str(n), 'wb') as f: _ = f.write(bytes(15 * 2**20))\nx = 1",
+    )
     with pytest.raises(CannotFork, match="No space left on device"):
         python.fork()
     assert ok(python, "x, len(os.listdir('.'))") == "(1, 3)\n"
@@ -273,7 +289,9 @@ def test_a_fork_without_room_for_its_descriptors_is_refused(level: str):
 
 
 @pytest.mark.parametrize("reason", [errno.ENFILE, errno.ENOMEM, errno.EMFILE, errno.ENOBUFS])
-def test_a_fork_that_the_machine_has_no_room_for_is_refused(python: PythonTool, ok, monkeypatch, reason: int):
+def test_a_fork_that_the_machine_has_no_room_for_is_refused(
+    python: PythonTool, ok, monkeypatch, reason: int
+):
     ok(python, "x = 5")
 
     def fail(*args: object, **options: object) -> None:

@@ -41,7 +41,11 @@ def _marked(folder: str) -> list[int]:
         if path.name.isdecimal():
             try:
                 limit = guard._MARK.search(linux.read(f"{path}/limits"))
-                if limit and int(limit[1]) == guard.mark_of(folder) and not guard._is_zombie(int(path.name)):
+                if (
+                    limit
+                    and int(limit[1]) == guard.mark_of(folder)
+                    and not guard._is_zombie(int(path.name))
+                ):
                     found.append(int(path.name))
             except OSError:
                 continue
@@ -83,21 +87,34 @@ def _send(number: int, pids: Iterable[int]) -> None:
             os.kill(pid, number)
 
 
-@pytest.mark.parametrize("level", ["landlock", pytest.param("rlimits-only", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("killed", ["server", "parent and server", "all that have children", "the whole tree"])
-def test_nothing_outlives_a_server_that_is_killed(level: str, killed: str, started, descendants, until):
+@pytest.mark.parametrize(
+    "level", ["landlock", pytest.param("rlimits-only", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "killed", ["server", "parent and server", "all that have children", "the whole tree"]
+)
+def test_nothing_outlives_a_server_that_is_killed(
+    level: str, killed: str, started, descendants, until
+):
     parent, pid, folder = started(level)
     tree = descendants(pid)
     assert len(tree) > 6 and len(tree & set(_marked(folder))) > 6
-    also = {"all that have children": {one for one in tree if descendants(one)}, "the whole tree": tree}
+    also = {
+        "all that have children": {one for one in tree if descendants(one)},
+        "the whole tree": tree,
+    }
     _send(signal.SIGSTOP, also.get(killed, set()))  # so that none cleans up after another
-    _send(signal.SIGKILL, [*([parent.pid] if killed != "server" else []), pid, *also.get(killed, ())])
+    _send(
+        signal.SIGKILL, [*([parent.pid] if killed != "server" else []), pid, *also.get(killed, ())]
+    )
     assert until(lambda: not _marked(folder))
     assert until(lambda: not Path(folder).exists())
 
 
 @WITHOUT
-def test_what_an_init_that_is_killed_leaves_is_ended_by_its_server(level: str, ok, run, descendants, host_pid, until):
+def test_what_an_init_that_is_killed_leaves_is_ended_by_its_server(
+    level: str, ok, run, descendants, host_pid, until
+):
     tool = PythonTool(timeout=30.0, level=level)
     ok(tool, DETACHED)
     init = _parent(host_pid(tool))
@@ -157,7 +174,10 @@ def tried(*args):
 seen = resource.prlimit(0, {MARK})
 print([tried(pid, {MARK}, (1, 1)) for pid in (0, os.getpid())], resource.prlimit(0, {MARK}) == seen, seen[0])
 """
-    assert ok(tool, code) == f"['refused', 'refused'] True {guard.mark_of(server._servers['landlock'].folder)}\n"
+    assert (
+        ok(tool, code)
+        == f"['refused', 'refused'] True {guard.mark_of(server._servers['landlock'].folder)}\n"
+    )
     tool.close()
 
 
@@ -210,7 +230,9 @@ def test_files_of_a_session_are_limited_and_removed_aside(level: str, make: str,
     used = time.thread_time()
     result = run(tool, f"{make}\ntime.sleep(1000)")
     assert result.status is Status.MEMORY
-    assert time.thread_time() - used < 0.5  # seconds of processor time of this thread, which removes nothing
+    assert (
+        time.thread_time() - used < 0.5
+    )  # seconds of processor time of this thread, which removes nothing
     assert ok(tool, "6 * 7") == "42\n"
     tool.close()
     assert until(lambda: not private.exists())
@@ -257,5 +279,7 @@ print(before, children.read_text().split())
 
 
 def test_no_zombie_is_left_to_a_process_that_takes_over_orphans():
-    done = subprocess.run([sys.executable, "-c", ADOPTING], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ADOPTING], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "2 []\n"

@@ -11,7 +11,8 @@ def test_output_is_what_is_printed_and_the_last_value(python: PythonTool, ok):
     assert ok(python, "x = 3") == ""
     assert ok(python, "None") == ""
     assert (
-        ok(python, "import sys\nprint('out', end='')\nprint('err', file=sys.stderr)\nprint('out')") == "outerr\nout\n"
+        ok(python, "import sys\nprint('out', end='')\nprint('err', file=sys.stderr)\nprint('out')")
+        == "outerr\nout\n"
     )
     assert ok(python, "__name__, sys.argv, input.__name__") == "('__main__', [''], 'input')\n"
 
@@ -26,7 +27,10 @@ def test_variables_functions_and_imports_persist(python: PythonTool, run, ok):
 
 def test_tracebacks_show_only_the_agents_lines(python: PythonTool, run, ok):
     ok(python, "def inverse(x):\n    return 1 / x\n")
-    result = run(python, "import json\n\ntry:\n    inverse(0)\nexcept ZeroDivisionError:\n    json.loads('{')")
+    result = run(
+        python,
+        "import json\n\ntry:\n    inverse(0)\nexcept ZeroDivisionError:\n    json.loads('{')",
+    )
     assert result.status is Status.ERROR
     assert result.text.count('File "<python>"') == 3
     assert result.text.count("File ") == 3
@@ -35,7 +39,8 @@ def test_tracebacks_show_only_the_agents_lines(python: PythonTool, run, ok):
     assert result.text.endswith("(char 1)\n")
     result = run(python, "x = 1\nx = = 2")
     assert result == ToolResult(
-        Status.ERROR, '  File "<python>", line 2\n    x = = 2\n        ^\nSyntaxError: invalid syntax\n'
+        Status.ERROR,
+        '  File "<python>", line 2\n    x = = 2\n        ^\nSyntaxError: invalid syntax\n',
     )
     assert "RecursionError" in run(python, "def f(): f()\nf()").text
     evil = run(python, "class E(Exception):\n    def __str__(self): raise self\nraise E")
@@ -53,7 +58,9 @@ def test_tracebacks_show_only_the_agents_lines(python: PythonTool, run, ok):
         ("input()", Status.ERROR, "EOFError"),
     ],
 )
-def test_leaving_by_exception_keeps_the_session(python: PythonTool, code: str, status: Status, text: str, run, ok):
+def test_leaving_by_exception_keeps_the_session(
+    python: PythonTool, code: str, status: Status, text: str, run, ok
+):
     ok(python, "x = 7")
     result = run(python, code)
     assert result.status is status
@@ -67,7 +74,9 @@ def test_any_characters_may_be_printed(python: PythonTool, ok):
     assert ok(python, "#" * 2**20) == ""
 
 
-def test_a_fresh_session_gives_the_same_text_for_the_same_code(python: PythonTool, fresh: PythonTool, ok):
+def test_a_fresh_session_gives_the_same_text_for_the_same_code(
+    python: PythonTool, fresh: PythonTool, ok
+):
     code = "import random\nprint(random.random(), {'a', 'b', 'c', 'd', 'e'}, hash('text'))"
     first = ok(python, code)
     python.reset()
@@ -85,18 +94,23 @@ def test_a_fresh_session_gives_the_same_text_for_the_same_code(python: PythonToo
 
 def test_streams_that_code_closed_or_replaced_are_back_in_the_next_call(python: PythonTool, ok):
     assert ok(python, "import os\nprint('seen')\nfor fd in (0, 1, 2): os.close(fd)") == "seen\n"
-    assert ok(python, "import io, sys\nsys.stdout = sys.stderr = io.StringIO()\nprint('hidden')") == ""
+    assert (
+        ok(python, "import io, sys\nsys.stdout = sys.stderr = io.StringIO()\nprint('hidden')") == ""
+    )
     assert ok(python, "print('back')") == "back\n"
 
 
 def test_a_call_of_a_session_waits_for_its_threads_and_exit_handlers(python: PythonTool, ok):
-    late = (
-        "import threading\ngo = threading.Event()\nthreading.Timer(0.05, lambda: print('late')).start()\nprint('soon')"
-    )
+    late = "import threading\ngo = threading.Event()\nthreading.Timer(0.05, lambda: print('late')).start()\nprint('soon')"
     assert ok(python, late) == "soon\nlate\n"
-    assert ok(python, "import atexit\n_ = atexit.register(print, 'at exit')\nprint('first')") == "first\nat exit\n"
+    assert (
+        ok(python, "import atexit\n_ = atexit.register(print, 'at exit')\nprint('first')")
+        == "first\nat exit\n"
+    )
     assert ok(python, "print('second')") == "second\n"
-    daemon = "threading.Thread(target=threading.Event().wait, daemon=True).start()\nprint('not awaited')"
+    daemon = (
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\nprint('not awaited')"
+    )
     assert ok(python, daemon) == "not awaited\n"
 
 
@@ -115,7 +129,11 @@ def test_a_call_of_a_session_waits_for_its_threads_and_exit_handlers(python: Pyt
         ("import os; os._exit(3)", Status.ERROR, "[exit code 3]"),
         ("import os; os._exit(0)", Status.OK, ""),
         ("import os; os._exit(1)", Status.ERROR, ""),
-        ("import os; print('x', end='', flush=True); os._exit(9)", Status.ERROR, "x\n[exit code 9]"),
+        (
+            "import os; print('x', end='', flush=True); os._exit(9)",
+            Status.ERROR,
+            "x\n[exit code 9]",
+        ),
         ("import os; os.abort()", Status.KILLED, "[the process died (SIGABRT)]"),
         ("import os; os.kill(os.getpid(), 9)", Status.KILLED, "[the process died (SIGKILL)]"),
         ("import ctypes; ctypes.string_at(0)", Status.KILLED, "[the process died (SIGSEGV)]"),
@@ -137,7 +155,9 @@ def test_the_end_of_the_process_is_the_status_of_a_fresh_program(
         ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded\n"),
     ],
 )
-def test_errors_of_a_fresh_program_are_told_by_their_traceback(fresh: PythonTool, code: str, last: str, run):
+def test_errors_of_a_fresh_program_are_told_by_their_traceback(
+    fresh: PythonTool, code: str, last: str, run
+):
     result = run(fresh, code)
     assert result.status is Status.ERROR
     assert result.text.endswith(last)
@@ -175,17 +195,26 @@ first = next(i := items())
 
 @pytest.mark.parametrize("code", ENDINGS.values(), ids=ENDINGS)
 def test_a_fresh_program_ends_as_one_of_cpython_does(fresh: PythonTool, code: str, ok):
-    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    plain = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert plain.count("\n") >= 1
     assert ok(fresh, code) == plain
 
 
 def test_what_fails_at_the_end_of_a_fresh_program_is_told(fresh: PythonTool, run):
-    assert "ZeroDivisionError" in run(fresh, "import atexit\n_ = atexit.register(lambda: 1 / 0)").text
-    assert "ZeroDivisionError" in run(fresh, "import threading\nthreading.Thread(target=lambda: 1 / 0).start()").text
+    assert (
+        "ZeroDivisionError" in run(fresh, "import atexit\n_ = atexit.register(lambda: 1 / 0)").text
+    )
+    assert (
+        "ZeroDivisionError"
+        in run(fresh, "import threading\nthreading.Thread(target=lambda: 1 / 0).start()").text
+    )
 
 
-def test_a_memory_error_that_nobody_catches_is_memory(fresh: PythonTool, python: PythonTool, run, ok):
+def test_a_memory_error_that_nobody_catches_is_memory(
+    fresh: PythonTool, python: PythonTool, run, ok
+):
     for tool in (fresh, python):
         result = run(tool, "raise MemoryError")
         assert result.status is Status.MEMORY
@@ -193,7 +222,9 @@ def test_a_memory_error_that_nobody_catches_is_memory(fresh: PythonTool, python:
         assert ok(tool, "try: bytes(2**40)\nexcept MemoryError: print('caught')") == "caught\n"
 
 
-def test_a_child_that_comes_to_the_end_of_a_program_ends(python: PythonTool, fresh: PythonTool, run, ok):
+def test_a_child_that_comes_to_the_end_of_a_program_ends(
+    python: PythonTool, fresh: PythonTool, run, ok
+):
     code = "import os\nchild = os.fork()\nif child: status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
     assert ok(python, code) == ""
     assert ok(python, "child > 0, status, os.getpid()") == "(True, 0, 2)\n"
@@ -205,8 +236,14 @@ def test_a_child_that_comes_to_the_end_of_a_program_ends(python: PythonTool, fre
 
 
 def test_nothing_of_a_fresh_program_reaches_the_next(fresh: PythonTool, ok):
-    ok(fresh, "import builtins, json, os\nx = 1\nbuiltins.y = 2\njson.z = 3\nos.environ['w'] = '4'\n_ = os.umask(0)")
-    ok(fresh, "open('f', 'w').close(); open('/tmp/g', 'w').close(); open('/dev/shm/h', 'w').close()")
+    ok(
+        fresh,
+        "import builtins, json, os\nx = 1\nbuiltins.y = 2\njson.z = 3\nos.environ['w'] = '4'\n_ = os.umask(0)",
+    )
+    ok(
+        fresh,
+        "open('f', 'w').close(); open('/tmp/g', 'w').close(); open('/dev/shm/h', 'w').close()",
+    )
     seen = "import builtins, json, os\nprint('x' in globals(), hasattr(builtins, 'y'), hasattr(json, 'z'))"
     assert ok(fresh, seen) == "False False False\n"
     assert ok(fresh, "import os\nos.environ.get('w'), oct(os.umask(0))") == "(None, '0o77')\n"
@@ -223,7 +260,9 @@ for module in (os, sys, gc, threading, builtins):
 """
 
 
-def test_code_that_spoils_its_interpreter_spoils_no_other(python: PythonTool, fresh: PythonTool, run, ok):
+def test_code_that_spoils_its_interpreter_spoils_no_other(
+    python: PythonTool, fresh: PythonTool, run, ok
+):
     for tool in (python, fresh):
         run(tool, SPOIL)
         tool.reset()

@@ -10,7 +10,15 @@ import pytest
 
 import turngym
 from turngym.tools import PythonTool, Status, ToolFailure, ToolResult
-from turngym.tools.python import LEVELS, CannotFork, LevelRefused, isolation, packages, server, session
+from turngym.tools.python import (
+    LEVELS,
+    CannotFork,
+    LevelRefused,
+    isolation,
+    packages,
+    server,
+    session,
+)
 
 
 def test_what_is_no_level_is_refused_with_those_there_are():
@@ -29,7 +37,10 @@ def test_a_refusal_names_the_weaker_levels_and_how_to_allow_them():
         "ask for level='landlock' or level='rlimits-only' (docs/python-tool.md says what it gives up)"
     )
     assert (refusal.level, refusal.reason) == ("namespaces", "no luck")
-    assert str(LevelRefused("rlimits-only", "no luck")) == "the Python tool cannot run at level 'rlimits-only': no luck"
+    assert (
+        str(LevelRefused("rlimits-only", "no luck"))
+        == "the Python tool cannot run at level 'rlimits-only': no luck"
+    )
 
 
 def test_each_level_is_tried(monkeypatch: pytest.MonkeyPatch):
@@ -66,7 +77,10 @@ print(json.dumps(session.try_levels()))
 
 @pytest.mark.slow
 def test_a_container_without_user_namespaces_refuses_the_strongest_level_only(bare):
-    calls = [("unshare", errno.EPERM, ANY_BIT, 0x10000000), ("clone", errno.EPERM, ANY_BIT, 0x10000000)]
+    calls = [
+        ("unshare", errno.EPERM, ANY_BIT, 0x10000000),
+        ("clone", errno.EPERM, ANY_BIT, 0x10000000),
+    ]
     probed = bare(MACHINE.format(refused=calls))
     assert probed.pop("namespaces").endswith("unshare: Operation not permitted")
     assert probed == {"landlock": None, "rlimits-only": None}
@@ -81,7 +95,9 @@ def test_a_kernel_without_landlock_refuses_that_level_only(bare):
 
 def test_a_container_whose_filter_refuses_personalities_gives_every_level(bare):
     """As the default ones of container engines do."""
-    assert bare(MACHINE.format(refused=[("personality", errno.EPERM, EQUAL, 0x00040000)])) == dict.fromkeys(LEVELS)
+    assert bare(
+        MACHINE.format(refused=[("personality", errno.EPERM, EQUAL, 0x00040000)])
+    ) == dict.fromkeys(LEVELS)
 
 
 WEAKER = pytest.mark.parametrize("level", LEVELS[1:])
@@ -130,16 +146,24 @@ def test_a_session_of_a_weaker_level_forks(level: str, ok, run, settled):
 def test_the_folder_of_a_weaker_level_is_removed(level: str, ok, until):
     tool = PythonTool(timeout=20.0, level=level)
     folder = Path(ok(tool, "import os\nprint(os.getcwd(), end='')"))
-    assert ok(tool, "os.environ['HOME'] == os.environ['TMPDIR'] == os.getcwd(), os.listdir('.')") == "(True, [])\n"
+    assert (
+        ok(tool, "os.environ['HOME'] == os.environ['TMPDIR'] == os.getcwd(), os.listdir('.')")
+        == "(True, [])\n"
+    )
     assert folder.is_dir()
     assert folder.stat().st_mode & 0o777 == 0o700
-    ok(tool, "os.mkdir('a'); os.symlink('/usr', 'a/link'); open('a/file', 'w').close(); os.chmod('a', 0)")
+    ok(
+        tool,
+        "os.mkdir('a'); os.symlink('/usr', 'a/link'); open('a/file', 'w').close(); os.chmod('a', 0)",
+    )
     tool.close()
     assert until(lambda: not folder.parent.exists())
 
 
 @WEAKER
-def test_every_level_has_limits_and_a_bare_environment(level: str, ok, monkeypatch: pytest.MonkeyPatch):
+def test_every_level_has_limits_and_a_bare_environment(
+    level: str, ok, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("CANARY", "secret")
     tool = PythonTool(timeout=20.0, level=level)
     script = """
@@ -219,7 +243,10 @@ print(json.dumps([r.getrlimit(kind) for kind in kinds]))
 
 def test_open_files_are_limited(bare):
     script = "isolation.set_limits()\nprint(json.dumps(r.getrlimit(r.RLIMIT_NOFILE)))"
-    assert bare(LIMITS + script) == [min(isolation.OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])] * 2
+    assert (
+        bare(LIMITS + script)
+        == [min(isolation.OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])] * 2
+    )
 
 
 SCRIPT = """
@@ -238,7 +265,18 @@ def test_the_interpreter_and_the_system_are_shown_and_no_folder_above_them():
     assert all(Path(path).exists() for path in seen.shown)
     library = Path(os.__file__)
     assert any(library.is_relative_to(path) for path in seen.readable)
-    above = ("/", "/usr", "/home", "/root", "/tmp", "/etc", "/var", str(Path.home()), sys.prefix, sys.base_prefix)
+    above = (
+        "/",
+        "/usr",
+        "/home",
+        "/root",
+        "/tmp",
+        "/etc",
+        "/var",
+        str(Path.home()),
+        sys.prefix,
+        sys.base_prefix,
+    )
     assert not {*above} & {*seen.shown}
     assert not any(Path("/etc/passwd").is_relative_to(path) for path in seen.shown)
 
@@ -276,7 +314,10 @@ try: os.setgid(0)
 except OSError: print("refused")
 """
     user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python)
-    assert bare(SCRIPT.format(code=code), python=user, cwd="/") == ["1000 2 False False\nrefused\n"] * 2
+    assert (
+        bare(SCRIPT.format(code=code), python=user, cwd="/")
+        == ["1000 2 False False\nrefused\n"] * 2
+    )
 
 
 MASK = r"""
@@ -309,4 +350,7 @@ READ_ONLY = MASK.replace(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_machine_whose_tmp_is_read_only_is_served(bare):
     code = "open('file', 'w').write('x'); print(open('file').read())"
-    assert bare(READ_ONLY + SCRIPT.format(code=code), env={**os.environ, "TMPDIR": "/dev/shm"}) == ["x\n"] * 2
+    assert (
+        bare(READ_ONLY + SCRIPT.format(code=code), env={**os.environ, "TMPDIR": "/dev/shm"})
+        == ["x\n"] * 2
+    )

@@ -43,7 +43,13 @@ def child(places):
     """What a script answers that runs in a fresh interpreter and is told the places."""
 
     def run(script, *more):
-        command = [sys.executable, "-c", HEAD + script, json.dumps([*places, SYSTEM]), *map(str, more)]
+        command = [
+            sys.executable,
+            "-c",
+            HEAD + script,
+            json.dumps([*places, SYSTEM]),
+            *map(str, more),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -190,14 +196,19 @@ print(json.dumps([Path(read, "file").read_text(), refused]))
 @pytest.mark.parametrize("version", range(1, ABI + 1))
 def test_the_ruleset_of_every_older_version_is_accepted(monkeypatch, places, version):
     monkeypatch.setattr(linux, "landlock_version", lambda: version)
-    ruleset = linux.landlock_ruleset(read=[places[0], places[0] + "/file"], write=[places[1], "/dev/null"])
+    ruleset = linux.landlock_ruleset(
+        read=[places[0], places[0] + "/file"], write=[places[1], "/dev/null"]
+    )
     assert not os.get_inheritable(ruleset)
     os.close(ruleset)
 
 
 def test_an_absent_path_is_named_and_nothing_stays_open(places):
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for lists in ({"read": [places[0], "/nowhere/at/all"], "write": []}, {"read": [], "write": ["/nowhere/at/all"]}):
+    for lists in (
+        {"read": [places[0], "/nowhere/at/all"], "write": []},
+        {"read": [], "write": ["/nowhere/at/all"]},
+    ):
         with pytest.raises(FileNotFoundError, match="/nowhere/at/all"):
             linux.landlock_ruleset(**lists)
     assert len(list(Path("/proc/self/fd").iterdir())) == before

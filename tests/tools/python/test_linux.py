@@ -134,11 +134,17 @@ def test_the_execution_domain_can_be_asked_for():
 
 def test_a_machine_whose_calls_are_not_known_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(linux, "_CLONE", -1)
-    with pytest.raises(OSError, match=r"clone: machine .* is not supported; x86_64 and aarch64 are"):
+    with pytest.raises(
+        OSError, match=r"clone: machine .* is not supported; x86_64 and aarch64 are"
+    ):
         linux.clone(0)
 
 
-NUMBERS = {"clone": seccomp.CALLS["clone"], "capset": seccomp.CALLS["capset"], "pivot_root": (155, 41)}
+NUMBERS = {
+    "clone": seccomp.CALLS["clone"],
+    "capset": seccomp.CALLS["capset"],
+    "pivot_root": (155, 41),
+}
 
 
 @pytest.mark.parametrize(("name", "number"), [(name, f"_{name.upper()}") for name in NUMBERS])

@@ -322,7 +322,9 @@ PROCESSES = """try: in_processes(150, lambda: 0)
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])
 @pytest.mark.parametrize("work", [MEMORY, PROCESSES], ids=["memory", "processes"])
-def test_what_a_call_leaves_behind_is_limited_between_calls(level: str, work: str, run, ok, gone, host_pid):
+def test_what_a_call_leaves_behind_is_limited_between_calls(
+    level: str, work: str, run, ok, gone, host_pid
+):
     tool = PythonTool(timeout=30.0, memory_mb=100, level=level)
     assert ok(tool, TOUCH + BEHIND.format(work=work)) == "returned\n"
     assert gone(host_pid(tool))

@@ -44,7 +44,10 @@ other.close()
 
 
 def test_a_fork_has_it_too_and_other_sessions_do_not(python: PythonTool, ok):
-    ok(python, "import socket\ndef reached(port):\n    return socket.socket().connect_ex(('127.0.0.1', port)) == 0")
+    ok(
+        python,
+        "import socket\ndef reached(port):\n    return socket.socket().connect_ex(('127.0.0.1', port)) == 0",
+    )
     other, twin = PythonTool(timeout=30.0), python.fork()
     ok(other, "import socket\nserver = socket.create_server(('127.0.0.1', 0))")
     port = int(ok(other, "server.getsockname()[1]"))

@@ -61,7 +61,11 @@ with open(os.__file__) as file:
 """
     assert "done" not in inside(script)
     after = victim.stat()
-    assert (after.st_mode, after.st_mtime, after.st_size) == (before.st_mode, before.st_mtime, before.st_size)
+    assert (after.st_mode, after.st_mtime, after.st_size) == (
+        before.st_mode,
+        before.st_mtime,
+        before.st_size,
+    )
 
 
 def test_files_of_its_own_have_the_modes_and_times_they_are_given(inside):

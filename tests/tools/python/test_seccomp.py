@@ -16,7 +16,14 @@ from turngym.tools.python import seccomp
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 EPERM, ENOSYS, ENOTTY, ENOTSUP, EINVAL, ENOMEM = (
     0x00050000 | number
-    for number in (errno.EPERM, errno.ENOSYS, errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOMEM)
+    for number in (
+        errno.EPERM,
+        errno.ENOSYS,
+        errno.ENOTTY,
+        errno.EOPNOTSUPP,
+        errno.EINVAL,
+        errno.ENOMEM,
+    )
 )
 ASK = 0x7FC00000
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "i386": 0x40000003, "arm": 0x40000028}
@@ -58,7 +65,9 @@ def tried(do, *args):
 
 def child(script):
     """What a script answers that runs in a fresh interpreter."""
-    done = subprocess.run([sys.executable, "-c", HEAD + script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + script], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -125,12 +134,21 @@ def test_what_is_not_listed_is_refused(ask, level):
 def test_foreign_calling_conventions_kill(ask):
     answer = ask("namespaces")
     assert [answer(0, arch=arch) for arch in ARCH.keys() - {MACHINES[ask.column]}] == [KILL] * 3
-    assert [answer(0x40000000 + which) for which in (0, 39, 512)] == [ENOSYS if ask.column else KILL] * 3
+    assert [answer(0x40000000 + which) for which in (0, 39, 512)] == [
+        ENOSYS if ask.column else KILL
+    ] * 3
 
 
 def test_clone_makes_threads_and_children_but_no_namespace_and_no_sibling(ask):
     answer = ask("namespaces")
-    for flags in (0, signal.SIGCHLD, 0x3D0F00, 0x01200011, 0x4111, 1 << 35):  # such as the C library passes
+    for flags in (
+        0,
+        signal.SIGCHLD,
+        0x3D0F00,
+        0x01200011,
+        0x4111,
+        1 << 35,
+    ):  # such as the C library passes
         assert answer("clone", flags) == ALLOW
         for shift in (15, 17, 25, 26, 27, 28, 29, 30):
             assert answer("clone", flags | 1 << shift) == EPERM
@@ -143,24 +161,38 @@ def test_threads_share_their_files_and_processes_do_not(ask):
     assert answer("clone", rest | files | thread) == answer("clone", signal.SIGCHLD) == ALLOW
     assert answer("clone", rest | thread) == answer("clone", files | signal.SIGCHLD) == EPERM
     assert answer("close_range", 3, 9, 0) == answer("close_range", 3, 9, 4) == ALLOW
-    assert answer("close_range", 3, 9, 2) == answer("close_range", 3, 9, 6) == EINVAL  # CLOSE_RANGE_UNSHARE
+    assert (
+        answer("close_range", 3, 9, 2) == answer("close_range", 3, 9, 6) == EINVAL
+    )  # CLOSE_RANGE_UNSHARE
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_hides_memory_from_who_counts_it_is_refused(ask, level):
     answer = ask(level)
-    assert {answer(name) for name in ("splice", "sendfile")} == {EINVAL}  # on which those who copy read and write
+    assert {answer(name) for name in ("splice", "sendfile")} == {
+        EINVAL
+    }  # on which those who copy read and write
     assert answer("copy_file_range") == ALLOW  # from file to file only
     for high in (0, 7 << 32):
-        assert {answer("fcntl", 3, high | command) for command in (36, 37, 38)} == {EINVAL}  # locks of no process
+        assert {answer("fcntl", 3, high | command) for command in (36, 37, 38)} == {
+            EINVAL
+        }  # locks of no process
         assert {answer("fcntl", 3, high | command) for command in (5, 6, 7)} == {ALLOW}
-        assert {answer("setsockopt", 3, high | 1, option) for option in (7, 8, 13, 32, 33, 60, 73)} == {EPERM}
-        assert {answer("setsockopt", 3, 1, high | option) for option in (2, 6, 9, 15, 20, 21)} == {ALLOW}
+        assert {
+            answer("setsockopt", 3, high | 1, option) for option in (7, 8, 13, 32, 33, 60, 73)
+        } == {EPERM}
+        assert {answer("setsockopt", 3, 1, high | option) for option in (2, 6, 9, 15, 20, 21)} == {
+            ALLOW
+        }
         assert answer("setsockopt", 3, high | 6, 31) == EPERM  # TCP_ULP
-        assert answer("setsockopt", 3, 6, high | 1) == answer("setsockopt", 3, 0, 32) == ALLOW  # and IP_MULTICAST_IF
+        assert (
+            answer("setsockopt", 3, 6, high | 1) == answer("setsockopt", 3, 0, 32) == ALLOW
+        )  # and IP_MULTICAST_IF
         assert answer("mmap", 0, 4096, 3, high | 0x22) == ALLOW
         assert answer("mmap", 0, 4096, 3, high | 0x40022) == ENOMEM  # MAP_HUGETLB
-        assert {answer("madvise", 0, 4096, high | advice) for advice in (20, 21)} == {EINVAL}  # to swap
+        assert {answer("madvise", 0, 4096, high | advice) for advice in (20, 21)} == {
+            EINVAL
+        }  # to swap
         assert {answer("madvise", 0, 4096, high | advice) for advice in (3, 4, 8, 14)} == {ALLOW}
 
 
@@ -169,7 +201,9 @@ def test_the_mark_of_a_server_cannot_be_changed(ask, level):
     answer = ask(level)
     locks, files = 10, 7  # RLIMIT_LOCKS, RLIMIT_NOFILE
     assert (answer("setrlimit", locks), answer("setrlimit", files)) == (EPERM, ALLOW)
-    assert answer("prlimit64", 0, locks, 0) == answer("prlimit64", 0, files, 1 << 40) == ALLOW  # it can be read
+    assert (
+        answer("prlimit64", 0, locks, 0) == answer("prlimit64", 0, files, 1 << 40) == ALLOW
+    )  # it can be read
     assert answer("prlimit64", 0, locks, 4096) == answer("prlimit64", 0, locks, 1 << 40) == EPERM
 
 
@@ -188,10 +222,20 @@ def test_arguments_are_read_as_the_kernel_reads_them(ask, level):
         for request in (0x5412, 0x8901, 0x8902, 0x40086602, 0x401C5820, 0x40806685):
             assert answer("ioctl", 3, high | request) == ENOTTY
         assert answer("ioctl", 0x5412, high | 0x541B) == ALLOW
-        for command in (8, 10, 15, 1024, 1026, 1031, 1036):  # owners, leases, notices, sizes of pipes, hints
+        for command in (
+            8,
+            10,
+            15,
+            1024,
+            1026,
+            1031,
+            1036,
+        ):  # owners, leases, notices, sizes of pipes, hints
             assert answer("fcntl", 3, high | command) == EPERM
         assert answer("fcntl", 8, high | 1) == ALLOW
-        assert answer("prctl", high | 4, 0) == answer("prctl", high | 62, 1) == EPERM  # not dumpable, core scheduling
+        assert (
+            answer("prctl", high | 4, 0) == answer("prctl", high | 62, 1) == EPERM
+        )  # not dumpable, core scheduling
         assert answer("prctl", high | 4, 1) == answer("prctl", high | 15) == ALLOW
         assert answer("personality", high | 0x0040000) == EPERM  # ADDR_NO_RANDOMIZE
         assert answer("personality", high) == answer("personality", high | 0xFFFFFFFF) == ALLOW
@@ -201,7 +245,9 @@ def test_socket_families_are_those_that_are_listed(ask):
     wide, narrow = ask("namespaces"), ask("landlock")
     for family in range(64):
         for high in (0, 9 << 32):
-            assert wide("socket", family | high, 1, 0) == (ALLOW if family in (1, 2, 10, 16) else EPERM)
+            assert wide("socket", family | high, 1, 0) == (
+                ALLOW if family in (1, 2, 10, 16) else EPERM
+            )
             assert narrow("socket", family | high, 1, 0) == EPERM
             for kind in (1, 5, 1 | 0x80800):
                 expected = ALLOW if family == 1 else EPERM
@@ -230,12 +276,16 @@ def test_calls_that_name_another_process_are_judged(ask):
     assert answer("read") == answer("fork" if not ask.column else "clone") == answer(999) == ALLOW
 
 
-@pytest.mark.parametrize("column, header", [(0, "x86_64-linux-gnu/asm/unistd_64.h"), (1, "asm-generic/unistd.h")])
+@pytest.mark.parametrize(
+    "column, header", [(0, "x86_64-linux-gnu/asm/unistd_64.h"), (1, "asm-generic/unistd.h")]
+)
 def test_numbers_are_those_of_the_kernel_headers(column, header):
     file = Path("/usr/include") / header
     if not file.is_file():
         pytest.skip(f"{file} is absent (package linux-libc-dev)")
-    kernel = dict(re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)$", file.read_text(), re.MULTILINE))
+    kernel = dict(
+        re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)$", file.read_text(), re.MULTILINE)
+    )
     ours = {name: numbers[column] for name, numbers in TABLE.items() if numbers[column] is not None}
     known = {name: which for name, which in ours.items() if name in kernel}
     assert {name: int(kernel[name]) for name in known} == known
@@ -265,7 +315,14 @@ print(json.dumps(seen))
     status = dict(line.split(":\t", 1) for line in seen.pop("status").splitlines() if ":\t" in line)
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     assert seen.pop("early") == errno.EPERM
-    assert seen == {"thread": 1, "fork": 7, "pool": [1, 2], "pair": "x", "tcp": 1, "killed": -signal.SIGKILL}
+    assert seen == {
+        "thread": 1,
+        "fork": 7,
+        "pool": [1, 2],
+        "pair": "x",
+        "tcp": 1,
+        "killed": -signal.SIGKILL,
+    }
 
 
 def test_a_judge_keeps_to_a_session_and_what_it_began():
@@ -306,7 +363,9 @@ print(json.dumps([of_twin, of_asker]))
     assert child(script) == [[gone, gone, 0], [[gone] * 10, [0] * 6, 2]]
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="these calling conventions are of x86_64")
+@pytest.mark.skipif(
+    os.uname().machine != "x86_64", reason="these calling conventions are of x86_64"
+)
 def test_the_kernel_kills_foreign_calls():
     script = """
 seccomp.install(seccomp.build_filter("namespaces"))

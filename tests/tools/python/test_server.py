@@ -21,7 +21,10 @@ def test_no_process_is_started_before_the_first_call():
         "tool = PythonTool()\ntool.fork().close()\ntool.reset()\ntool.call({'code': '\\0'})\n"
         "print(open(f'/proc/self/task/{os.getpid()}/children').read())"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        == b"\n"
+    )
 
 
 @pytest.mark.slow
@@ -33,14 +36,22 @@ def test_a_python_that_was_called_by_a_way_up_has_the_tool(tmp_path: Path, level
         "print(tool.call({'code': 'import numpy\\nprint(1)'}).text)\ntool.close()"
     )
     upwards = os.path.relpath(sys.executable, tmp_path)
-    out = subprocess.run([upwards, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    out = subprocess.run(
+        [upwards, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (out.stdout, out.stderr) == ("1\n\n", "")
 
 
-def test_all_sessions_of_a_level_come_from_one_server(python: PythonTool, ok, host_pid, descendants, server_pid):
+def test_all_sessions_of_a_level_come_from_one_server(
+    python: PythonTool, ok, host_pid, descendants, server_pid
+):
     ok(python, "x = 1")
     pid = server_pid()
-    other, twin, elsewhere = PythonTool(timeout=30.0), python.fork(), PythonTool(timeout=30.0, level="rlimits-only")
+    other, twin, elsewhere = (
+        PythonTool(timeout=30.0),
+        python.fork(),
+        PythonTool(timeout=30.0, level="rlimits-only"),
+    )
     for tool in (other, twin, elsewhere):
         ok(tool, "1")
     assert {host_pid(tool) for tool in (python, other, twin)} <= descendants(pid)
@@ -109,7 +120,10 @@ def test_a_forked_process_starts_its_own_server(python: PythonTool, ok, server_p
     process = context.Process(target=_play_in_fork, args=(python, theirs))
     process.start()
     assert ours.poll(30.0)
-    assert ours.recv() == f"the Python session belongs to process {os.getpid()}, not to its fork; reset it"
+    assert (
+        ours.recv()
+        == f"the Python session belongs to process {os.getpid()}, not to its fork; reset it"
+    )
     assert ours.poll(30.0)
     text, pid = ours.recv()
     assert text == "own\n"
@@ -122,7 +136,9 @@ def test_a_forked_process_starts_its_own_server(python: PythonTool, ok, server_p
 
 
 @pytest.mark.parametrize("level", LEVELS[:2])
-def test_a_server_that_died_is_a_failure_of_the_tool_and_is_replaced(level: str, ok, gone, descendants, server_pid):
+def test_a_server_that_died_is_a_failure_of_the_tool_and_is_replaced(
+    level: str, ok, gone, descendants, server_pid
+):
     tool = PythonTool(timeout=30.0, level=level)
     ok(tool, "x = 1")
     pid = server_pid(level)
@@ -157,7 +173,9 @@ def test_a_server_that_dies_during_a_call_is_a_failure_of_the_tool(
     tool.close()
 
 
-def test_a_server_that_died_idle_is_replaced_at_the_next_opening(python: PythonTool, ok, gone, server_pid):
+def test_a_server_that_died_idle_is_replaced_at_the_next_opening(
+    python: PythonTool, ok, gone, server_pid
+):
     ok(python, "1")
     pid = server_pid()
     python.reset()
@@ -206,6 +224,8 @@ print(tools[opened].call({"code": "6 * 7"}).text)
 
 @pytest.mark.slow
 def test_too_few_open_files_is_a_failure_of_the_tool_that_names_the_limit():
-    out = subprocess.run([sys.executable, "-c", _MANY], capture_output=True, text=True, check=True).stdout.splitlines()
+    out = subprocess.run(
+        [sys.executable, "-c", _MANY], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert len(set(out[:3])) == 1 and "Too many open files" in out[0] and "ulimit -n" in out[0]
     assert int(out[3].split()[0]) >= 10 and "'0\\n', '1\\n'" in out[3] and out[4] == "42"

@@ -66,7 +66,9 @@ def test_many_sessions_live_side_by_side(ok, settled):
 HELPER = "import subprocess\nhelper = subprocess.Popen(['sleep', '1000'])"
 
 
-def test_no_process_is_left_when_a_tool_is_closed(python: PythonTool, ok, host_pid, settled, descendants, server_pid):
+def test_no_process_is_left_when_a_tool_is_closed(
+    python: PythonTool, ok, host_pid, settled, descendants, server_pid
+):
     ok(python, HELPER)
     session = host_pid(python)
     assert session in descendants(server_pid())
@@ -98,12 +100,16 @@ def test_a_session_uses_no_descriptor_after_its_end(ok):
     assert _descriptors() == before
 
 
-def test_a_session_whose_process_died_between_calls_is_told(python: PythonTool, run, ok, host_pid, gone):
+def test_a_session_whose_process_died_between_calls_is_told(
+    python: PythonTool, run, ok, host_pid, gone
+):
     ok(python, "1")
     pid = host_pid(python)
     os.kill(pid, signal.SIGKILL)
     assert gone(pid)
-    assert run(python, "1") == ToolResult(Status.KILLED, "[the process died; the session was restarted]")
+    assert run(python, "1") == ToolResult(
+        Status.KILLED, "[the process died; the session was restarted]"
+    )
     assert ok(python, "1") == "1\n"
 
 
@@ -172,7 +178,8 @@ for fd in range(4096):
 
 
 @pytest.mark.parametrize(
-    "status", ["timeout", "output", "rejected", "killed", "nonsense", "", None, ["ok"], {"ok": 1}, 0]
+    "status",
+    ["timeout", "output", "rejected", "killed", "nonsense", "", None, ["ok"], {"ok": 1}, 0],
 )
 def test_a_session_that_finds_the_key_can_only_end_as_sessions_do(status, run, ok):
     tool = PythonTool(timeout=10)
@@ -186,7 +193,11 @@ def test_a_session_that_finds_the_key_can_only_end_as_sessions_do(status, run, o
 
 
 def test_a_session_that_answers_too_early_spoils_only_its_own_text(python: PythonTool, run, ok):
-    result = run(python, FIND + "send({'key': key, 'status': 'memory'})\nimport time; time.sleep(0.05)\nprint('late')")
+    result = run(
+        python,
+        FIND
+        + "send({'key': key, 'status': 'memory'})\nimport time; time.sleep(0.05)\nprint('late')",
+    )
     assert result.status is Status.MEMORY
     python.reset()
     assert ok(python, "print(6 * 7)") == "42\n"
@@ -205,7 +216,9 @@ def test_a_session_that_answers_too_early_spoils_only_its_own_text(python: Pytho
 def test_a_session_without_its_socket_is_dead(ending: str, run, ok):
     tool = PythonTool(timeout=5.0)
     result = run(tool, FIND + f"print('before')\n{ending}")
-    assert result == ToolResult(Status.KILLED, "before\n[the process died; the session was restarted]")
+    assert result == ToolResult(
+        Status.KILLED, "before\n[the process died; the session was restarted]"
+    )
     assert ok(tool, "print(6 * 7)") == "42\n"
     tool.close()
 
@@ -217,9 +230,7 @@ def test_a_fresh_program_needs_no_socket(fresh: PythonTool, ok):
 def test_descriptors_that_a_program_sends_are_closed(python: PythonTool, ok):
     ok(python, "1")
     before = _descriptors()
-    flood = (
-        "sock = socket.socket(fileno=os.dup(control))\nfor n in (1, 5, 100): socket.send_fds(sock, [b'{}'], [0] * n)"
-    )
+    flood = "sock = socket.socket(fileno=os.dup(control))\nfor n in (1, 5, 100): socket.send_fds(sock, [b'{}'], [0] * n)"
     ok(python, FIND + flood)
     assert _descriptors() == before
 
@@ -247,7 +258,9 @@ def _exit(code: int) -> int:
         (MEMORY_SIGNAL, Status.MEMORY, None),
     ],
 )
-def test_a_wait_status_tells_how_a_program_ended(wait_status: int, status: Status, over: str | None):
+def test_a_wait_status_tells_how_a_program_ended(
+    wait_status: int, status: Status, over: str | None
+):
     assert _run_of(wait_status, b"text") == ProgramRun(status, b"text", over)
 
 

@@ -57,7 +57,9 @@ def test_memory_of_orphans_counts(run, settled):
     code = "import os, time\nif not os.fork():\n    os.setsid()\n" + "\n".join(
         f"    {line}" for line in _forks(6).split("\n")
     )
-    assert run(tool, code + "\n    os._exit(0)\nos.wait()\ntime.sleep(1000)").status is Status.MEMORY
+    assert (
+        run(tool, code + "\n    os._exit(0)\nos.wait()\ntime.sleep(1000)").status is Status.MEMORY
+    )
     tool.close()
     assert settled()
 
@@ -98,7 +100,9 @@ def test_more_calls_than_are_in_stock_are_served(ok, settled):
     assert settled()
 
 
-def test_the_server_keeps_no_descriptor_of_what_has_ended(fresh: PythonTool, ok, settled, until, server_pid):
+def test_the_server_keeps_no_descriptor_of_what_has_ended(
+    fresh: PythonTool, ok, settled, until, server_pid
+):
     def descriptors() -> int:
         return len(list(Path(f"/proc/{server_pid()}/fd").iterdir()))
 
@@ -113,14 +117,18 @@ def test_the_server_keeps_no_descriptor_of_what_has_ended(fresh: PythonTool, ok,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_is_killed_every_caller_gets_an_answer(seed: int, ok, settled, descendants, gone, server_pid):
+def test_whatever_is_killed_every_caller_gets_an_answer(
+    seed: int, ok, settled, descendants, gone, server_pid
+):
     answers: list[str] = []
 
     def play(number: int) -> None:
         tool = PythonTool(timeout=30.0, persistent=False)
         for turn in range(8):
             try:
-                result = tool.call({"code": f"# {'numpy' if (number + turn) % 3 == 0 else ''}\nprint(6 * 7)"})
+                result = tool.call(
+                    {"code": f"# {'numpy' if (number + turn) % 3 == 0 else ''}\nprint(6 * 7)"}
+                )
                 answers.append(result.text if result.status is Status.OK else result.status)
             except ToolFailure as failure:
                 answers.append(str(failure))
@@ -193,7 +201,9 @@ class Fake:
         message, fds = messages.receive(self.requests[-1])
         messages.close(*fds)
         pidfd = [] if reply else [os.pidfd_open(pid := self.sleeper())]
-        messages.send(self.requests[-1], {"serial": message["serial"], **(reply or {"pid": pid})}, pidfd)
+        messages.send(
+            self.requests[-1], {"serial": message["serial"], **(reply or {"pid": pid})}, pidfd
+        )
         messages.close(*pidfd)
         self.turn()
 
@@ -211,7 +221,14 @@ class Fake:
         for serial in list(self.supervisor.boundaries):
             self.supervisor.discard(serial)
         ours = [warm.requests for warm in self.supervisor.zygotes.values()]
-        for sock in (self.life, self.supervisor.life, self.queue, self.supervisor.queues[""], *self.requests, *ours):
+        for sock in (
+            self.life,
+            self.supervisor.life,
+            self.queue,
+            self.supervisor.queues[""],
+            *self.requests,
+            *ours,
+        ):
             sock.close()
         for pid in self.pids:
             with contextlib.suppress(ChildProcessError, ProcessLookupError):

@@ -16,7 +16,9 @@ def test_it_is_a_tool_with_one_string_argument():
     assert function["name"] == tool.name == "python"
     assert function["parameters"]["required"] == ["code"]
     assert "3 seconds" in function["description"]
-    assert tool.call({"code": 3}) == ToolResult(Status.ERROR, "argument 'code' of python is 3; expected a string")
+    assert tool.call({"code": 3}) == ToolResult(
+        Status.ERROR, "argument 'code' of python is 3; expected a string"
+    )
     assert tool.call({}).status is Status.ERROR
 
 
@@ -84,7 +86,10 @@ def test_a_program_has_ended_when_its_process_has(fresh: PythonTool, ok, settled
     """Whatever it leaves behind, with the descriptors of its output, is not awaited but ended."""
     code = "import os\nif not os.fork():\n    while True: os.write(1, b'')\nprint('done')"
     assert ok(fresh, code) == "done\n"
-    assert ok(fresh, "import subprocess\np = subprocess.Popen(['sleep', '1000'])\nprint('done')") == "done\n"
+    assert (
+        ok(fresh, "import subprocess\np = subprocess.Popen(['sleep', '1000'])\nprint('done')")
+        == "done\n"
+    )
     assert settled()
 
 
@@ -109,7 +114,10 @@ def test_a_session_filled_to_the_brim_is_replaced_or_recovers(persistent: bool, 
 def test_output_is_cut_to_its_head_and_tail(ok):
     tool = PythonTool(timeout=20.0, max_output=100)
     assert ok(tool, "print('a' * 99)") == "a" * 99 + "\n"
-    assert ok(tool, "print('é' * 60 + 'b' * 60)") == "é" * 50 + "\n… [21 characters cut] …\n" + "b" * 49 + "\n"
+    assert (
+        ok(tool, "print('é' * 60 + 'b' * 60)")
+        == "é" * 50 + "\n… [21 characters cut] …\n" + "b" * 49 + "\n"
+    )
     tool.close()
 
 
@@ -165,12 +173,16 @@ def test_some_programs_are_not_run_at_all(code: str, reason: str):
 
 
 def test_a_fork_of_an_unused_tool_is_an_unused_tool_with_the_same_limits():
-    twin = PythonTool(timeout=2.0, memory_mb=100, max_output=99, persistent=False, level="landlock").fork()
+    twin = PythonTool(
+        timeout=2.0, memory_mb=100, max_output=99, persistent=False, level="landlock"
+    ).fork()
     limits = (twin.timeout, twin.memory_mb, twin.max_output, twin.persistent, twin.level)
     assert limits == (2.0, 100, 99, False, "landlock")
 
 
-def test_a_session_that_cannot_fork_is_made_anew_only_when_asked(python: PythonTool, run, ok, caplog):
+def test_a_session_that_cannot_fork_is_made_anew_only_when_asked(
+    python: PythonTool, run, ok, caplog
+):
     ok(python, "items = [1]\nfile = open('note', 'w')")
     assert run(python, "items.append(2)\n1 / 0").status is Status.ERROR
     with pytest.raises(CannotFork, match=r"cannot be forked: it has open for writing: .*/note"):
@@ -211,7 +223,9 @@ def test_recorded_benign_programs_do_what_they_should(ok):
     path = Path(turngym.__file__).parent.parent / "shared" / "corpora" / "hostile_programs.jsonl"
     if not path.exists():
         pytest.skip("../shared/corpora is absent")
-    rows = [row for row in map(json.loads, path.read_text().splitlines()) if row["category"] == "ok"]
+    rows = [
+        row for row in map(json.loads, path.read_text().splitlines()) if row["category"] == "ok"
+    ]
     assert len(rows) == 7
     for row in rows:
         tool = PythonTool(timeout=20.0)

@@ -44,7 +44,10 @@ answer = {
 }
 """
     name = f"turngym-test-{os.getpid()}"
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
         abstract.bind("\0" + name)
         abstract.listen()
         port = server.getsockname()[1]
@@ -59,7 +62,17 @@ answer = {
 
 def test_the_files_of_the_host_are_out_of_reach(inside, tmp_path):
     (tmp_path / "secret").write_text("secret")
-    places = [str(tmp_path), str(Path.home()), "/root", "/home", "/etc/shadow", "/sys", "/run", "/mnt", "/var/log"]
+    places = [
+        str(tmp_path),
+        str(Path.home()),
+        "/root",
+        "/home",
+        "/etc/shadow",
+        "/sys",
+        "/run",
+        "/mnt",
+        "/var/log",
+    ]
     script = f"""
 answer = [place for place in {places} if os.path.exists(place)]
 answer += [name for name in os.listdir("/") if name.startswith(".")]
@@ -135,10 +148,27 @@ def test_the_environment_is_an_allowlist(fresh: PythonTool, monkeypatch: pytest.
     monkeypatch.setenv("CANARY", "secret")
     monkeypatch.setenv("PYTHONSTARTUP", "/nowhere")
     names = set(json.loads(ok(fresh, "import json, os\nprint(json.dumps(dict(os.environ)))")))
-    allowed = {"LANG", "PYTHONHASHSEED", "USER", "PATH", "HOME", "TMPDIR", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    allowed = {
+        "LANG",
+        "PYTHONHASHSEED",
+        "USER",
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+    }
     assert names == allowed
-    seen = ok(fresh, "import subprocess\nprint(subprocess.run(['env'], capture_output=True, text=True).stdout)")
-    assert {line.partition("=")[0] for line in seen.split()} <= allowed | {"PWD", "SHLVL", "_", "LC_CTYPE"}
+    seen = ok(
+        fresh,
+        "import subprocess\nprint(subprocess.run(['env'], capture_output=True, text=True).stdout)",
+    )
+    assert {line.partition("=")[0] for line in seen.split()} <= allowed | {
+        "PWD",
+        "SHLVL",
+        "_",
+        "LC_CTYPE",
+    }
     # Nor where the interpreter began, which the server's own environment and command line would tell.
     assert ok(fresh, "import sys\nprint(sys.orig_argv == [sys.executable])") == "True\n"
     assert server._ENVIRONMENT["PATH"] == os.defpath
@@ -160,15 +190,18 @@ def test_few_descriptors_are_open(python: PythonTool, fresh: PythonTool, ok):
     rest = "[kinds()[fd] in (stat.S_IFSOCK, stat.S_IFIFO) for fd in kinds() if fd > 2]"
     assert ok(python, f"[fd for fd in kinds() if fd < 3], {rest}") == "([0, 1, 2], [True, True])\n"
     assert ok(python, "[os.get_inheritable(fd) for fd in kinds() if fd > 2]") == "[False, False]\n"
-    assert ok(python, "os.read(0, 1), stat.S_ISCHR(kinds()[0]), kinds()[1] == kinds()[2] == stat.S_IFIFO") == (
-        "(b'', True, True)\n"
-    )
+    assert ok(
+        python, "os.read(0, 1), stat.S_ISCHR(kinds()[0]), kinds()[1] == kinds()[2] == stat.S_IFIFO"
+    ) == ("(b'', True, True)\n")
     twin = python.fork()
     inherited = "[os.get_inheritable(fd) for fd in kinds() if fd > 2]"
     assert ok(twin, inherited) == "[False, False]\n"
     twin.close()
     # A fresh program is told by its exit code: it needs no socket.
-    assert ok(fresh, OPEN + "print(stat.S_IFSOCK in kinds().values(), len(kinds()) <= 4)") == "False True\n"
+    assert (
+        ok(fresh, OPEN + "print(stat.S_IFSOCK in kinds().values(), len(kinds()) <= 4)")
+        == "False True\n"
+    )
 
 
 def test_the_first_file_that_is_opened_has_the_number_it_has_everywhere(fresh: PythonTool, ok):
@@ -178,10 +211,19 @@ def test_the_first_file_that_is_opened_has_the_number_it_has_everywhere(fresh: P
 def test_code_finds_nothing_of_this_package(python: PythonTool, ok):
     # In capitals, since a program that speaks of a library gets an interpreter that has it ready.
     unwanted = {"NUMPY", "SYMPY", "GYMNASIUM", "TURNGYM", "TURNGYM.TOOLS"}
-    assert ok(python, f"import sys\n{unwanted} & {{name.upper() for name in sys.modules}}") == "set()\n"
-    assert ok(python, "import os\nos.listdir('.'), os.getcwd() == os.environ['HOME']") == "([], True)\n"
+    assert (
+        ok(python, f"import sys\n{unwanted} & {{name.upper() for name in sys.modules}}")
+        == "set()\n"
+    )
+    assert (
+        ok(python, "import os\nos.listdir('.'), os.getcwd() == os.environ['HOME']")
+        == "([], True)\n"
+    )
     assert ok(python, "try: import turngym\nexcept ImportError: print('none')") in ("none\n", "")
-    assert ok(python, "oct(os.umask(0o77)), os.getpgrp() == os.getsid(0) == os.getpid()") == "('0o77', True)\n"
+    assert (
+        ok(python, "oct(os.umask(0o77)), os.getpgrp() == os.getsid(0) == os.getpid()")
+        == "('0o77', True)\n"
+    )
 
 
 def test_disk_is_limited(inside):

@@ -28,9 +28,16 @@ READY = "import sys\n[name in sys.modules for name in ('num' + 'py', 'sym' + 'py
 
 @pytest.mark.parametrize(
     ("comment", "expected"),
-    [("", [False, False]), ("numpy", [True, False]), ("sympy", [False, True]), ("numpy, sympy", [True, True])],
+    [
+        ("", [False, False]),
+        ("numpy", [True, False]),
+        ("sympy", [False, True]),
+        ("numpy, sympy", [True, True]),
+    ],
 )
-def test_an_interpreter_has_ready_what_its_program_speaks_of(comment: str, expected: list[bool], ok):
+def test_an_interpreter_has_ready_what_its_program_speaks_of(
+    comment: str, expected: list[bool], ok
+):
     tool = PythonTool(timeout=30.0)
     assert ok(tool, f"# {comment}\n{READY}") == f"{[*expected, True, True]}\n"
     tool.close()
@@ -38,20 +45,31 @@ def test_an_interpreter_has_ready_what_its_program_speaks_of(comment: str, expec
 
 def test_a_small_interpreter_has_nothing_of_this_package_s_own_imports(python: PythonTool, ok):
     """Each page of memory that a warm interpreter holds is paid for with every fork."""
-    names = "('asyncio', 'ssl', '_hashlib', 'importlib.metadata', 'subprocess', 'logging', 'tempfile')"
+    names = (
+        "('asyncio', 'ssl', '_hashlib', 'importlib.metadata', 'subprocess', 'logging', 'tempfile')"
+    )
     assert ok(python, f"import sys\n[name for name in {names} if name in sys.modules]") == "[]\n"
 
 
 def test_libraries_can_be_imported_and_used(python: PythonTool, fresh: PythonTool, ok):
-    assert ok(fresh, "import numpy as np\nprint(int(np.arange(4).sum()), np.random.rand())") == "6 0.5488135039273248\n"
-    assert ok(fresh, "import sympy\nx = sympy.Symbol('x')\nprint(sympy.factor(x**2 - 5*x + 6))") == "(x - 3)*(x - 2)\n"
+    assert (
+        ok(fresh, "import numpy as np\nprint(int(np.arange(4).sum()), np.random.rand())")
+        == "6 0.5488135039273248\n"
+    )
+    assert (
+        ok(fresh, "import sympy\nx = sympy.Symbol('x')\nprint(sympy.factor(x**2 - 5*x + 6))")
+        == "(x - 3)*(x - 2)\n"
+    )
     # Without having spoken of it before.
     assert ok(python, "x = 1") == ""
     assert ok(python, "import numpy as np\nint(np.linalg.det(np.eye(3)))") == "1\n"
 
 
 def test_a_worker_has_nothing_of_the_warm_interpreter(python: PythonTool, ok):
-    assert ok(python, "import threading\n[thread.name for thread in threading.enumerate()]") == "['MainThread']\n"
+    assert (
+        ok(python, "import threading\n[thread.name for thread in threading.enumerate()]")
+        == "['MainThread']\n"
+    )
     assert ok(python, "import os\nos.getcwd(), os.environ['HOME'], sorted(globals())[:3]") == (
         "('/tmp/home', '/tmp/home', ['__builtins__', '__doc__', '__loader__'])\n"
     )
@@ -59,12 +77,16 @@ def test_a_worker_has_nothing_of_the_warm_interpreter(python: PythonTool, ok):
     assert ok(python, "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [])") == "set()\n"
 
 
-def test_a_warm_interpreter_that_died_is_replaced(python: PythonTool, ok, warm, gone, settled, descendants, server_pid):
+def test_a_warm_interpreter_that_died_is_replaced(
+    python: PythonTool, ok, warm, gone, settled, descendants, server_pid
+):
     """As when the machine's memory is used up and the kernel ends the largest process."""
     ok(PythonTool(persistent=False), "1")
     assert settled()
     ok(python, "x = 1")
-    assert settled(sessions=1)  # a boundary that is being made would die, too, and one of its kind stay in the queue
+    assert settled(
+        sessions=1
+    )  # a boundary that is being made would die, too, and one of its kind stay in the queue
     old, below = warm(), descendants(server_pid())
     assert old
     for pid in old:
@@ -99,7 +121,9 @@ def draw(before: str, after: str = "") -> str:
     bare = f"import sys, types\nroot = sys.modules['turngym'] = types.ModuleType('turngym')\nroot.__path__ = [{root!r}]"
     load = f"{bare}\nfrom turngym.tools.python.zygote import _seed_numpy\n"
     code = f"{load}{before}\n_seed_numpy()\n{after}\n{DRAW}"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/").stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    ).stdout
 
 
 @pytest.mark.slow
@@ -113,6 +137,8 @@ def test_a_program_that_needs_no_numpy_loads_none():
 
 
 def test_the_module_is_imported_as_ever():
-    lines = "import numpy.random as r\nprint(r.__spec__.name, r.__name__, len(sys.meta_path) == before)"
+    lines = (
+        "import numpy.random as r\nprint(r.__spec__.name, r.__name__, len(sys.meta_path) == before)"
+    )
     out = draw("import sys\nbefore = len(sys.meta_path)", lines)
     assert out.startswith("numpy.random numpy.random True\n")

@@ -13,7 +13,9 @@ GOOD = {"result": [[{"document": {"id": "7", "contents": '"Paris"\nA city.'}, "s
 def answer(body=b"", status="200 OK", *fields, length=None):
     """The bytes of an answer; `body` is JSON unless it is bytes."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return head(status, f"Content-Length: {len(body) if length is None else length}", *fields) + body
+    return (
+        head(status, f"Content-Length: {len(body) if length is None else length}", *fields) + body
+    )
 
 
 PACKED = gzip.compress(json.dumps(GOOD).encode(), mtime=0)
@@ -34,7 +36,10 @@ FAULTS = {
     "not found": (STATUS, lambda: [answer(b"<html>nothing here", "404 Not Found")]),
     "unprocessable": (STATUS, lambda: [answer({"detail": "topk"}, "422 Unprocessable Entity")]),
     "redirect loop": (STATUS, lambda: [answer(b"", "302 Found", "Location: /retrieve")]),
-    "redirect elsewhere": (STATUS, lambda: [answer(b"", "307 Temporary Redirect", "Location: http://192.0.2.1/")]),
+    "redirect elsewhere": (
+        STATUS,
+        lambda: [answer(b"", "307 Temporary Redirect", "Location: http://192.0.2.1/")],
+    ),
     "slow head": (TIMEOUT, lambda: drip(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x")),
     "slow continue": (TIMEOUT, lambda: drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n")),
     "slow body": (TIMEOUT, lambda: drip(head("200 OK", "Content-Length: 1000000"), b" ")),
@@ -47,7 +52,10 @@ FAULTS = {
     "huge length": (TOO_LARGE, lambda: [head("200 OK", "Content-Length: 10000000000000"), b"x"]),
     "gzip bomb": (TOO_LARGE, lambda: bomb("gzip", 2**30)),
     "deflate bomb": (MALFORMED, lambda: bomb("deflate", 2**30)),
-    "gzip twice": (MALFORMED, lambda: [answer(gzip.compress(PACKED), "200 OK", "Content-Encoding: gzip, gzip")]),
+    "gzip twice": (
+        MALFORMED,
+        lambda: [answer(gzip.compress(PACKED), "200 OK", "Content-Encoding: gzip, gzip")],
+    ),
     "brotli": (MALFORMED, lambda: [answer(GOOD, "200 OK", "Content-Encoding: br")]),
     "gzip cut": (MALFORMED, lambda: [answer(PACKED[:-9], "200 OK", "Content-Encoding: gzip")]),
     "gzip damaged": (MALFORMED, lambda: [answer(GOOD, "200 OK", "Content-Encoding: gzip")]),
@@ -63,7 +71,10 @@ FAULTS = {
     "chunk cut": (CONNECT, lambda: [CHUNKED + b"ff\r\nabc"]),
     "header flood": (CONNECT, lambda: forever(b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n" * 99)),
     "endless header": (CONNECT, lambda: forever(b"HTTP/1.1 200 OK\r\nX: ", b"x" * 999)),
-    "two lengths": (CONNECT, lambda: [head("200 OK", "Content-Length: 3", "Content-Length: 4") + b"1234"]),
+    "two lengths": (
+        CONNECT,
+        lambda: [head("200 OK", "Content-Length: 3", "Content-Length: 4") + b"1234"],
+    ),
     "empty": (MALFORMED, lambda: [answer()]),
     "no content": (MALFORMED, lambda: [head("204 No Content")]),
     "html": (MALFORMED, lambda: [answer(b"<html>welcome</html>")]),

@@ -8,7 +8,10 @@ from turngym.tools.search.index import BM25, open_index
 from turngym.tools.search.serve import serve
 from turngym.tools.search.servers import TOKEN, served
 
-PASSAGES = [Passage("p1", "Paris", "The capital of France."), Passage("p2", "Lyon", "A city on the Rhône.")]
+PASSAGES = [
+    Passage("p1", "Paris", "The capital of France."),
+    Passage("p2", "Lyon", "A city on the Rhône."),
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,9 @@ def ids(found):
 def test_passages_and_a_corpus_file_are_searched_alike(index, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"id": p.id, "title": p.title, "text": p.text}) + "\n" for p in PASSAGES))
+    path.write_text(
+        "".join(json.dumps({"id": p.id, "title": p.title, "text": p.text}) + "\n" for p in PASSAGES)
+    )
     for one in (index, open_index(path), open_index(str(path))):
         assert ids(one.search("what is the capital of France?", 2)) == ["p1"]
         assert ids(one.search("Rhône", 2)) == ["p2"]
@@ -40,7 +45,9 @@ def test_a_corpus_that_cannot_be_used_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent\.jsonl"):
         open_index(tmp_path / "absent.jsonl")
     path = tmp_path / "c.jsonl"
-    path.write_text('{"id": "1", "title": "a", "text": "b"}\n{"id": "1", "title": "c", "text": "d"}\n')
+    path.write_text(
+        '{"id": "1", "title": "a", "text": "b"}\n{"id": "1", "title": "c", "text": "d"}\n'
+    )
     with pytest.raises(ValueError, match="lines 1 and 2 have the same id '1'"):
         open_index(path)
 
@@ -75,8 +82,14 @@ def test_a_server_that_is_down_is_an_error_at_once(kind, closed_port):
     ("arguments", "words"),
     [
         (("http://x", "lucene"), "unknown back end 'lucene'; a server speaks search-r1 or elastic"),
-        (("http://x", "elastic"), "index is None, and the back end is 'elastic'; name the one to search"),
-        (("http://x", "search-r1", "wiki"), "index is 'wiki', and the back end is 'search-r1'; leave it out"),
+        (
+            ("http://x", "elastic"),
+            "index is None, and the back end is 'elastic'; name the one to search",
+        ),
+        (
+            ("http://x", "search-r1", "wiki"),
+            "index is 'wiki', and the back end is 'search-r1'; leave it out",
+        ),
         (("http://x", "elastic", "*"), r"index is '\*'"),
         (("ftp://x",), "is no address of a server"),
         (("http://x", "search-r1", None, 0.0), "deadline is 0.0; give seconds above 0"),

@@ -30,7 +30,9 @@ def never():
 def same(found):
     expected = arrays()
     return found.keys() == expected.keys() and all(
-        found[name].dtype == array.dtype and found[name].shape == array.shape and (found[name] == array).all()
+        found[name].dtype == array.dtype
+        and found[name].shape == array.shape
+        and (found[name] == array).all()
         for name, array in expected.items()
     )
 
@@ -121,7 +123,16 @@ def test_the_cache_is_the_users(monkeypatch, tmp_path):
 
 
 def test_a_digest_tells_parts_apart():
-    parts = [["a", "b"], ["ab"], ["a\n", "b"], ["a", "\nb"], ["a", "b", ""], [["a", "b"]], ["b", "a"], []]
+    parts = [
+        ["a", "b"],
+        ["ab"],
+        ["a\n", "b"],
+        ["a", "\nb"],
+        ["a", "b", ""],
+        [["a", "b"]],
+        ["b", "a"],
+        [],
+    ]
     assert len({digest(each) for each in parts}) == len(parts)
     assert digest(["a", 1]) == hashlib.sha256(b'"a"\n1\n').hexdigest()
 

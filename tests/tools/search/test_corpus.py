@@ -28,13 +28,16 @@ def test_a_corpus_is_read_in_its_order_plain_or_compressed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "title, text", [("Iron", "A metal."), ("", "No title"), ('"Weird" Al', "A\n\nb"), ("A", ""), ('"', '"x"\ny')]
+    "title, text",
+    [("Iron", "A metal."), ("", "No title"), ('"Weird" Al', "A\n\nb"), ("A", ""), ('"', '"x"\ny')],
 )
 def test_contents_of_search_r1_come_apart_as_they_were_put_together(title, text):
     assert split_contents(join_contents(title, text)) == (title, text)
 
 
-@pytest.mark.parametrize("contents", ["no line break", '"quoted" but one line', "Not quoted\nA text", '"\nx', ""])
+@pytest.mark.parametrize(
+    "contents", ["no line break", '"quoted" but one line', "Not quoted\nA text", '"\nx', ""]
+)
 def test_contents_without_a_quoted_first_line_have_no_title(contents):
     assert split_contents(contents) == ("", contents)
 
@@ -98,13 +101,17 @@ def test_a_corpus_without_passages_is_refused(tmp_path, text):
 
 def test_a_file_that_is_not_there_is_named_with_what_to_give(tmp_path):
     for path in (tmp_path / "missing.jsonl", tmp_path):
-        with pytest.raises(FileNotFoundError, match=rf"the corpus {path} .* give a \.jsonl or \.jsonl\.gz file"):
+        with pytest.raises(
+            FileNotFoundError, match=rf"the corpus {path} .* give a \.jsonl or \.jsonl\.gz file"
+        ):
             read_corpus(path)
 
 
 def test_an_incomplete_or_damaged_gzip_file_is_refused(tmp_path):
     path = tmp_path / "c.jsonl.gz"
-    whole = gzip.compress("\n".join(f'{{"id": {i}, "text": "{i * i}"}}' for i in range(500)).encode())
+    whole = gzip.compress(
+        "\n".join(f'{{"id": {i}, "text": "{i * i}"}}' for i in range(500)).encode()
+    )
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 0xFF
     for data in (whole[: len(whole) // 2], whole[:-4], bytes(flipped), GOOD.encode()):

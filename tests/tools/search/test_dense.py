@@ -57,13 +57,17 @@ def test_products_are_exact(monkeypatch):
 def test_equal_vectors_have_equal_scores_wherever_they_stand(n):
     table = np.random.default_rng(0).normal(size=(2, 128))
     passages = [Passage(str(i), "", "same") for i in range(n)]
-    found = Dense(passages, lambda texts: table[[int(text == "query") for text in texts]]).search("query", n)
+    found = Dense(passages, lambda texts: table[[int(text == "query") for text in texts]]).search(
+        "query", n
+    )
     assert [passage.id for passage in found] == [str(i) for i in range(n)]
 
 
 def test_prefixes_and_titles_are_what_the_encoder_is_given():
     encode = Counted()
-    Dense(PASSAGES[1:3], encode, query_prefix="query: ", passage_prefix="passage: ").search("what", 1)
+    Dense(PASSAGES[1:3], encode, query_prefix="query: ", passage_prefix="passage: ").search(
+        "what", 1
+    )
     assert encode.texts == ["passage: \naabb", "passage: B\nbbbb", "query: what"]
 
 

@@ -21,7 +21,12 @@ def hits(*found, **fields):
 
 
 def hit(number=7, title="Paris", text="A city.", score=1.5):
-    return {"_index": "wiki", "_id": str(number), "_score": score, "_source": {"title": title, "text": text}}
+    return {
+        "_index": "wiki",
+        "_id": str(number),
+        "_score": score,
+        "_source": {"title": title, "text": text},
+    }
 
 
 @pytest.fixture
@@ -47,7 +52,10 @@ def asked(monkeypatch):
 def test_a_search_is_one_request_of_the_query_language(asked):
     assert asked(hits(hit())) == [Passage("7", "Paris", "A city.", 1.5)]
     request = asked.server.requests[0]
-    assert request.head.startswith("POST /wiki/_search HTTP/1.1\r\n") and "authorization" not in request.head.lower()
+    assert (
+        request.head.startswith("POST /wiki/_search HTTP/1.1\r\n")
+        and "authorization" not in request.head.lower()
+    )
     assert json.loads(request.body) == {
         "size": 3,
         "query": {"multi_match": {"query": "who?", "fields": ["title", "text"]}},
@@ -67,8 +75,13 @@ def test_no_hits_are_no_passages_and_no_more_come_than_asked_for(asked):
     assert [passage.id for passage in asked(hits(*map(hit, range(9))), k=2)] == ["0", "1"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(st.characters()) | st.sampled_from(['"}}, "size": 99', "a AND (b OR *)", "\\", "_exists_:title", "\0"]))
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.text(st.characters())
+    | st.sampled_from(['"}}, "size": 99', "a AND (b OR *)", "\\", "_exists_:title", "\0"])
+)
 def test_a_query_is_a_value_and_never_syntax(asked, query):
     asked(hits(), query)
     body = json.loads(asked.server.requests[-1].body)
@@ -81,24 +94,46 @@ def test_a_query_is_a_value_and_never_syntax(asked, query):
     ("body", "fault", "said"),
     [
         (hits(hit(), timed_out=True), Fault.TIMEOUT, "ran into its time limit"),
-        (hits(hit(), _shards={"failed": 2}), Fault.STATUS, "2 of its shards failed: it does not say why"),
         (
-            hits(hit(), _shards={"failed": 1, "failures": [{"reason": {"type": "too_many_clauses"}}]}),
+            hits(hit(), _shards={"failed": 2}),
+            Fault.STATUS,
+            "2 of its shards failed: it does not say why",
+        ),
+        (
+            hits(
+                hit(), _shards={"failed": 1, "failures": [{"reason": {"type": "too_many_clauses"}}]}
+            ),
             Fault.STATUS,
             "1 of its shards failed: .*too_many_clauses",
         ),
         ({"error": {"type": "x"}}, Fault.MALFORMED, "timed_out is missing"),
         (hits(timed_out=None), Fault.MALFORMED, "timed_out is None; expected true or false"),
         (hits(_shards=3), Fault.MALFORMED, "_shards is 3; expected an object"),
-        (hits(_shards={"failed": "no"}), Fault.MALFORMED, "_shards.failed is 'no'; expected a number"),
+        (
+            hits(_shards={"failed": "no"}),
+            Fault.MALFORMED,
+            "_shards.failed is 'no'; expected a number",
+        ),
         (hits(hits=[hit()]), Fault.MALFORMED, "hits is a list; expected an object"),
         (hits(hits={"hits": None}), Fault.MALFORMED, "hits.hits is None; expected a list"),
         (hits(3), Fault.MALFORMED, r"hits.hits\[0\] is 3; expected an object"),
         (hits({"_id": "1", "_score": 1}), Fault.MALFORMED, r"hits.hits\[0\]._source is missing"),
         (hits({**hit(), "_id": None}), Fault.MALFORMED, r"hits.hits\[0\]._id is None; expected"),
-        (hits(hit(), hit(score=None)), Fault.MALFORMED, r"hits.hits\[1\]._score is None; expected a number"),
-        (hits(hit(text=["A city."])), Fault.MALFORMED, r"_source.text is a list; expected a string"),
-        (hits(hit(title=5)), Fault.MALFORMED, r"hits.hits\[0\]._source.title is 5; expected a string"),
+        (
+            hits(hit(), hit(score=None)),
+            Fault.MALFORMED,
+            r"hits.hits\[1\]._score is None; expected a number",
+        ),
+        (
+            hits(hit(text=["A city."])),
+            Fault.MALFORMED,
+            r"_source.text is a list; expected a string",
+        ),
+        (
+            hits(hit(title=5)),
+            Fault.MALFORMED,
+            r"hits.hits\[0\]._source.title is 5; expected a string",
+        ),
         (hits(hit(text=None)), Fault.MALFORMED, r"_source.text is None; expected a string"),
     ],
 )
@@ -108,7 +143,9 @@ def test_what_is_incomplete_or_of_a_wrong_shape_is_a_failure(asked, body, fault,
     assert failed.value.fault is fault and f"{asked.server.url}/wiki/_search: " in str(failed.value)
 
 
-@pytest.mark.parametrize("name", ["not found", "later", "redirect elsewhere", "gzip bomb", "reset", "html", "deep"])
+@pytest.mark.parametrize(
+    "name", ["not found", "later", "redirect elsewhere", "gzip bomb", "reset", "html", "deep"]
+)
 def test_faults_of_the_wire_are_typed(name):
     fault, made = FAULTS[name]
     with FaultServer(lambda request: made()) as server:
@@ -135,7 +172,9 @@ def test_secrets_come_from_the_environment_and_are_never_shown(asked, monkeypatc
 
 
 def test_a_probe_asks_the_index_itself(monkeypatch):
-    with FaultServer(lambda request: [answer(hits()) if request.number else answer({}, "404 Not Found")]) as server:
+    with FaultServer(
+        lambda request: [answer(hits()) if request.number else answer({}, "404 Not Found")]
+    ) as server:
         back_end = Elastic(server.url, "wiki")
         with pytest.raises(SearchFailure, match="it answered 404"):
             back_end.check()
@@ -145,7 +184,8 @@ def test_a_probe_asks_the_index_itself(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "index", ["", "_all", "*", "wiki*", "a,b", "a/b", "../x", ".", "Wiki", "a b", "a?q=1", "-x", "wiki\n"]
+    "index",
+    ["", "_all", "*", "wiki*", "a,b", "a/b", "../x", ".", "Wiki", "a b", "a?q=1", "-x", "wiki\n"],
 )
 def test_only_one_index_can_be_named(index):
     with pytest.raises(ValueError, match="index is "):

@@ -6,7 +6,17 @@ import zlib
 
 import pytest
 
-from turngym.tests.support.faults import BLOCK, BLOCKS, FAULTS, PAGE, PAUSE, RESET, FaultServer, bomb, drip
+from turngym.tests.support.faults import (
+    BLOCK,
+    BLOCKS,
+    FAULTS,
+    PAGE,
+    PAUSE,
+    RESET,
+    FaultServer,
+    bomb,
+    drip,
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +65,19 @@ def test_every_answer_is_the_same_each_time(name):
         ("/status/503/x", b"HTTP/1.1 503/x Whatever\r\n"),
         ("/codec/latin-1", b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=latin-1\r\n"),
         ("/image", b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n"),
-        ("/cookie", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 77\r\nSet-Cookie: a=b; Path=/\r\n"),
-        ("/two-lengths", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 3\r\nContent-Length: 4\r\n"),
+        (
+            "/cookie",
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 77\r\nSet-Cookie: a=b; Path=/\r\n",
+        ),
+        (
+            "/two-lengths",
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 3\r\nContent-Length: 4\r\n",
+        ),
         ("/untyped", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"),
-        ("/many-headers", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 77\r\nX: 1\r\nX: 1\r\n"),
+        (
+            "/many-headers",
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 77\r\nX: 1\r\nX: 1\r\n",
+        ),
         ("/garbage", b"\0\xff\0\xff"),
         ("/endless-continue", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"),
     ],
@@ -83,7 +102,14 @@ def test_a_client_that_leaves_is_no_trouble(server):
 
 
 def test_answers_without_an_end_have_none(server):
-    for path in ("endless-body", "endless-headers", "endless-header", "endless-chunks", "tiny-chunks", "gzip-10gb"):
+    for path in (
+        "endless-body",
+        "endless-headers",
+        "endless-header",
+        "endless-chunks",
+        "tiny-chunks",
+        "gzip-10gb",
+    ):
         assert len(ask(server, f"/{path}", 10**6)) >= 10**6
     assert 1 <= len(ask(server, "/drip-headers", 1)) <= 100
 
@@ -97,7 +123,15 @@ def test_a_bomb_is_zeros_in_a_valid_form(form, wbits):
 
 
 def test_what_drips_pauses_behind_each_byte():
-    assert [*itertools.islice(drip(b"HTTP", b"xy"), 7)] == [b"HTTP", b"x", PAUSE, b"y", PAUSE, b"x", PAUSE]
+    assert [*itertools.islice(drip(b"HTTP", b"xy"), 7)] == [
+        b"HTTP",
+        b"x",
+        PAUSE,
+        b"y",
+        PAUSE,
+        b"x",
+        PAUSE,
+    ]
 
 
 def test_answers_are_what_a_test_says_of_each_request():

@@ -50,7 +50,9 @@ def server():
 def get(server):
     """`get(path)` is the page that the fault server has there."""
     guard = Guard([server.host])
-    return lambda path, seconds=20.0, size=2**20: fetch(f"http://{server.host}{path}", guard, seconds, size)
+    return lambda path, seconds=20.0, size=2**20: fetch(
+        f"http://{server.host}{path}", guard, seconds, size
+    )
 
 
 @pytest.fixture
@@ -73,12 +75,22 @@ def answers(*addresses):
 
 
 def test_a_page_comes_with_its_type_and_as_it_was_before_compression(get, server):
-    assert get("/plain") == Page(f"http://{server.host}/plain", "text/plain", "ascii", b"one\r\n  two\x07")
-    assert get("/gzip").body.startswith(b"<title>A page</title>") and get("/json").kind == "application/ld+json"
+    assert get("/plain") == Page(
+        f"http://{server.host}/plain", "text/plain", "ascii", b"one\r\n  two\x07"
+    )
+    assert (
+        get("/gzip").body.startswith(b"<title>A page</title>")
+        and get("/json").kind == "application/ld+json"
+    )
 
 
 def test_a_connection_goes_to_the_checked_address_and_the_name_stays_in_the_request(server, routed):
-    page = fetch("http://Page.Example.com./page?q#f", Guard(resolve=answers([PUBLIC, "1.1.1.1"])), 20.0, 2**20)
+    page = fetch(
+        "http://Page.Example.com./page?q#f",
+        Guard(resolve=answers([PUBLIC, "1.1.1.1"])),
+        20.0,
+        2**20,
+    )
     assert page.url == "http://page.example.com/page?q" and routed == [(PUBLIC, 80)]
     head = server.requests[-1].head.split("\r\n")
     assert head[:2] == ["GET /page?q HTTP/1.1", "Host: page.example.com"]
@@ -88,7 +100,12 @@ def test_a_name_that_changes_its_address_is_checked_again_at_each_redirect(route
     for second in ("127.0.0.1", "169.254.169.254", "::1"):
         routed.clear()
         with pytest.raises(Blocked, match=r"page.example.com is not a public host"):
-            fetch("http://page.example.com/hops/3", Guard(resolve=answers([PUBLIC], [second])), 20.0, 2**20)
+            fetch(
+                "http://page.example.com/hops/3",
+                Guard(resolve=answers([PUBLIC], [second])),
+                20.0,
+                2**20,
+            )
         assert routed == [(PUBLIC, 80)]
 
 
@@ -110,7 +127,12 @@ def test_a_name_that_changes_its_address_is_checked_again_at_each_redirect(route
 )
 def test_a_redirect_to_what_is_blocked_ends_there(routed, location):
     with pytest.raises(Blocked):
-        fetch(f"http://example.com/redirect/{location}", Guard(resolve=lambda host, port: [PUBLIC]), 20.0, 2**20)
+        fetch(
+            f"http://example.com/redirect/{location}",
+            Guard(resolve=lambda host, port: [PUBLIC]),
+            20.0,
+            2**20,
+        )
     assert routed == [(PUBLIC, 80)] if "\\" not in location else not routed
 
 
@@ -124,7 +146,14 @@ def test_redirects_are_followed_so_many_times(get, server):
 
 
 def test_nothing_is_sent_that_was_not_asked_for(get, server, monkeypatch):
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    ):
         monkeypatch.setenv(name, "http://user:secret@127.0.0.1:1")
     environment = dict(os.environ)
     get("/cookie")
@@ -179,7 +208,9 @@ def test_a_page_may_be_just_as_large_as_is_allowed(get):
         get("/gzip", size=size - 1)
 
 
-@pytest.mark.parametrize("path", ["silent", "drip-headers", "drip-continue", "drip-body", "drip-chunks"])
+@pytest.mark.parametrize(
+    "path", ["silent", "drip-headers", "drip-continue", "drip-body", "drip-chunks"]
+)
 def test_a_server_that_never_ends_is_left(get, path):
     with pytest.raises(Overdue):
         get(f"/{path}", seconds=0.15)
@@ -210,9 +241,13 @@ def test_other_addresses_are_tried_where_the_first_take_no_connection(server, mo
     stream = Pinned(("1.1.1.1", "1.1.1.2", "127.0.0.1"), Clock(30.0)).connect_tcp("elsewhere", port)
     stream.close()
     assert [host for host, _ in tried] == ["1.1.1.1", "1.1.1.2", "127.0.0.1"]
-    assert all(timeout <= 30.0 / share for (_, timeout), share in zip(tried, (3, 2, 1), strict=True))
+    assert all(
+        timeout <= 30.0 / share for (_, timeout), share in zip(tried, (3, 2, 1), strict=True)
+    )
     tried[:] = []
-    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", lambda *address: tried.append(address) or refuse())
+    monkeypatch.setattr(
+        httpcore.SyncBackend, "connect_tcp", lambda *address: tried.append(address) or refuse()
+    )
     with pytest.raises(httpcore.ConnectError):
         Pinned(("1.1.1.1",) * 9, Clock(30.0)).connect_tcp("elsewhere", port)
     assert len(tried) == TRIES
@@ -251,7 +286,12 @@ def test_a_wire_takes_its_waits_from_the_clock_and_counts_what_comes():
 def certificate(tmp_path_factory):
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     kinds = {"CERTIFICATE": CERTIFICATE, "PRIVATE KEY": KEY}
-    path.write_text("".join(f"-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n" for kind, text in kinds.items()))
+    path.write_text(
+        "".join(
+            f"-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n"
+            for kind, text in kinds.items()
+        )
+    )
     return path
 
 
@@ -289,11 +329,17 @@ def secure(certificate):
 def test_tls_checks_the_name_in_the_url_though_the_address_is_pinned(secure, certificate):
     asked, port = secure
     tls = ssl.create_default_context(cafile=certificate)
-    guard = Guard([f"{name}.example.com:{port}" for name in ("page", "other")], lambda host, port: ["127.0.0.1"])
+    guard = Guard(
+        [f"{name}.example.com:{port}" for name in ("page", "other")],
+        lambda host, port: ["127.0.0.1"],
+    )
     page = fetch(f"https://page.example.com:{port}/x", guard, 20.0, 2**20, tls)
     assert page.body == b"hi" and page.url == f"https://page.example.com:{port}/x"
     assert asked[0] == "page.example.com" and f"\r\nHost: page.example.com:{port}\r\n" in asked[1]
-    for name, trust in (("other", tls), ("page", None)):  # a certificate of another host, and one by nobody
+    for name, trust in (
+        ("other", tls),
+        ("page", None),
+    ):  # a certificate of another host, and one by nobody
         with pytest.raises(Unread, match=f"^{name}.example.com cannot be reached$"):
             fetch(f"https://{name}.example.com:{port}/x", guard, 20.0, 2**20, trust)
     with pytest.raises(Blocked, match="from https to http"):
@@ -313,7 +359,9 @@ def test_a_connection_ends_with_its_page_even_where_tls_never_began(server, monk
 
 
 def test_time_is_up_between_two_pieces_of_what_came_at_once():
-    assert _read_body(httpcore.Response(200, content=iter([b"a", b"b"])), "", Clock(30.0), 2) == b"ab"
+    assert (
+        _read_body(httpcore.Response(200, content=iter([b"a", b"b"])), "", Clock(30.0), 2) == b"ab"
+    )
     with pytest.raises(Overdue):
         _read_body(httpcore.Response(200, content=iter([b"a", b"b"])), "", Clock(0.0), 2)
 

@@ -174,12 +174,28 @@ def test_what_is_not_on_the_public_internet_is_blocked_without_a_lookup(url):
     ("url", "place", "spelled"),
     [
         ("http://example.com", Place("http", "example.com", 80, "/"), "http://example.com/"),
-        (" HTTPS://Example.COM.:443?q=a b#c ", Place("https", "example.com", 443, "/?q=a%20b"), None),
+        (
+            " HTTPS://Example.COM.:443?q=a b#c ",
+            Place("https", "example.com", 443, "/?q=a%20b"),
+            None,
+        ),
         ("http://example.com:/a", Place("http", "example.com", 80, "/a"), "http://example.com/a"),
-        ("http://a-b.c_d.example:443/", Place("http", "a-b.c_d.example", 443, "/"), "http://a-b.c_d.example:443/"),
-        ("https://bücher.example/ü%41", Place("https", "xn--bcher-kva.example", 443, "/%C3%BC%41"), None),
+        (
+            "http://a-b.c_d.example:443/",
+            Place("http", "a-b.c_d.example", 443, "/"),
+            "http://a-b.c_d.example:443/",
+        ),
+        (
+            "https://bücher.example/ü%41",
+            Place("https", "xn--bcher-kva.example", 443, "/%C3%BC%41"),
+            None,
+        ),
         ("http://8.8.8.8/", Place("http", "8.8.8.8", 80, "/"), "http://8.8.8.8/"),
-        ("http://[2606:4700:0::1111]:80/", Place("http", "2606:4700::1111", 80, "/"), "http://[2606:4700::1111]/"),
+        (
+            "http://[2606:4700:0::1111]:80/",
+            Place("http", "2606:4700::1111", 80, "/"),
+            "http://[2606:4700::1111]/",
+        ),
         ("http://a.org/@b:c//d", Place("http", "a.org", 80, "/@b:c//d"), "http://a.org/@b:c//d"),
     ],
 )
@@ -191,7 +207,9 @@ def test_a_url_is_read_into_parts_and_spelled_in_one_way(url, place, spelled):
 
 @settings(deadline=None, max_examples=300)
 @given(
-    st.lists(st.sampled_from([*"htps:/@[]%.?#\\1x \t\nüé。", "http://", "127.0.0.1", "example", ".com"])).map("".join)
+    st.lists(
+        st.sampled_from([*"htps:/@[]%.?#\\1x \t\nüé。", "http://", "127.0.0.1", "example", ".com"])
+    ).map("".join)
 )
 def test_what_is_read_means_the_same_to_the_standard_library(url: str):
     try:
@@ -200,12 +218,19 @@ def test_what_is_read_means_the_same_to_the_standard_library(url: str):
         return
     parts = urlsplit(place.url)
     assert (parts.scheme, parts.hostname, parts.port or 80) == ("http", place.host, place.port)
-    assert parts.username is None and place.url.isascii() and place.url.isprintable() and " " not in place.url
+    assert (
+        parts.username is None
+        and place.url.isascii()
+        and place.url.isprintable()
+        and " " not in place.url
+    )
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.ip_addresses())
-def test_no_address_is_public_that_the_standard_library_knows_better(address: ipaddress.IPv4Address):
+def test_no_address_is_public_that_the_standard_library_knows_better(
+    address: ipaddress.IPv4Address,
+):
     if is_public(str(address)) and not getattr(address, "ipv4_mapped", None):
         nat64 = address in ipaddress.ip_network("64:ff9b::/96") if address.version == 6 else False
         assert nat64 or (address.is_global and not address.is_multicast and not address.is_reserved)
@@ -213,13 +238,23 @@ def test_no_address_is_public_that_the_standard_library_knows_better(address: ip
 
 @pytest.mark.parametrize(
     "address",
-    [PUBLIC, "1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"],
+    [
+        PUBLIC,
+        "1.1.1.1",
+        "172.32.0.1",
+        "100.128.0.1",
+        "2606:4700::1111",
+        "::ffff:8.8.8.8",
+        "64:ff9b::808:808",
+    ],
 )
 def test_addresses_of_the_public_internet_are_public(address):
     assert is_public(address)
 
 
-@pytest.mark.parametrize("address", ["", "x", "2606:4700::1111%eth0", "8.8.8", "::ffff:10.0.0.1", "fe80::1%2"])
+@pytest.mark.parametrize(
+    "address", ["", "x", "2606:4700::1111%eth0", "8.8.8", "::ffff:10.0.0.1", "fe80::1%2"]
+)
 def test_what_is_no_public_address_is_none(address):
     assert not is_public(address)
 
@@ -231,7 +266,10 @@ def test_a_name_is_looked_up_once_and_all_its_addresses_are_pinned():
         asked.append((host, port))
         return [PUBLIC, "2606:4700::1111"]
 
-    assert Guard(resolve=resolve).check(read_url("https://Example.com./x"), 5.0) == (PUBLIC, "2606:4700::1111")
+    assert Guard(resolve=resolve).check(read_url("https://Example.com./x"), 5.0) == (
+        PUBLIC,
+        "2606:4700::1111",
+    )
     assert asked == [("example.com", 443)]
     assert Guard(resolve=no_lookup).check(read_url("http://8.8.8.8/"), 5.0) == ("8.8.8.8",)
 
@@ -262,7 +300,9 @@ def test_a_lookup_fails_and_ends_in_time():
 
 
 def test_a_user_opens_hosts_and_ports():
-    guard = Guard(["127.0.0.1:8080", "Wiki.Corp.", ":8000", "[::1]:9"], lambda host, port: ["10.0.0.9"])
+    guard = Guard(
+        ["127.0.0.1:8080", "Wiki.Corp.", ":8000", "[::1]:9"], lambda host, port: ["10.0.0.9"]
+    )
     open_to = {
         "http://127.0.0.1:8080/": ("127.0.0.1",),
         "http://wiki.corp/": ("10.0.0.9",),
@@ -288,7 +328,9 @@ def test_a_user_opens_hosts_and_ports():
 def test_one_entry_may_stand_alone_and_a_wrong_one_is_named():
     assert Guard("127.0.0.1:81").check(read_url("http://127.0.0.1:81/"), 1.0) == ("127.0.0.1",)
     for entry in ("http://a.org", "a b", "", ":", ":0", "10.0.0.0/8", "u@a.org", "0x7f.1"):
-        with pytest.raises(ValueError, match=r"allow holds .*; write host, host:port or :port") as refused:
+        with pytest.raises(
+            ValueError, match=r"allow holds .*; write host, host:port or :port"
+        ) as refused:
             Guard([entry])
         assert repr(entry) in str(refused.value) and not isinstance(refused.value, Blocked)
 
@@ -314,7 +356,13 @@ def test_a_redirect_is_resolved_and_read_like_any_url():
     for location in ("http://example.com/", "HTTP://example.com"):
         with pytest.raises(Blocked, match="from https to http"):
             follow(place, location)
-    for location in ("file:///etc/passwd", "http://[", "//user@example.com/", "//[::1", "\\\\127.0.0.1\\x"):
+    for location in (
+        "file:///etc/passwd",
+        "http://[",
+        "//user@example.com/",
+        "//[::1",
+        "\\\\127.0.0.1\\x",
+    ):
         with pytest.raises(Blocked):
             follow(place, location)
 

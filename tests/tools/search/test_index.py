@@ -26,7 +26,9 @@ METALS = [
 
 
 def corpus_file(path, passages=METALS):
-    rows = ({"id": passage.id, "title": passage.title, "text": passage.text} for passage in passages)
+    rows = (
+        {"id": passage.id, "title": passage.title, "text": passage.text} for passage in passages
+    )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -44,7 +46,9 @@ def random_corpus(n, seed=0):
     def text(size):
         return " ".join(dice.choices(vocabulary, weights, k=size))
 
-    return [Passage(str(i), text(dice.randint(0, 3)), text(dice.randint(1, 60))) for i in range(n)], text
+    return [
+        Passage(str(i), text(dice.randint(0, 3)), text(dice.randint(1, 60))) for i in range(n)
+    ], text
 
 
 def test_the_passages_that_fit_come_first():
@@ -59,7 +63,9 @@ def test_scores_are_those_of_lucenes_formula(k1, b):
     passages, text = random_corpus(300)
     ours = BM25(passages, k1=k1, b=b)
     counted = [words(passage.title) * TITLE + words(passage.text) for passage in passages]
-    theirs = BM25Okapi(counted, k1=k1, b=b)  # which differs in the inverse document frequency, and by a factor
+    theirs = BM25Okapi(
+        counted, k1=k1, b=b
+    )  # which differs in the inverse document frequency, and by a factor
     for word in theirs.idf:
         having = sum(word in each for each in counted)
         theirs.idf[word] = math.log(1 + (len(passages) - having + 0.5) / (having + 0.5))
@@ -87,14 +93,25 @@ def test_ties_stand_in_the_order_of_the_corpus_wherever_the_cut_is():
         assert ids(searched.search("amber beryl", k)) == whole[:k]
 
 
-@pytest.mark.parametrize("query", ["", " ", "the of and", "?!…", "\0", "\ud800", "zebra", "!" * 100_000])
+@pytest.mark.parametrize(
+    "query", ["", " ", "the of and", "?!…", "\0", "\ud800", "zebra", "!" * 100_000]
+)
 def test_a_query_without_a_known_word_finds_nothing(query):
     assert BM25(METALS).search(query, 3) == []
 
 
 @pytest.mark.parametrize(
     "query",
-    ['+gold -metal "gold"', "title:gold", "gold~2 AND NOT gold", "(gold", "gold^9", "GOLD*", "{gold}\\", "gold\ud800"],
+    [
+        '+gold -metal "gold"',
+        "title:gold",
+        "gold~2 AND NOT gold",
+        "(gold",
+        "gold^9",
+        "GOLD*",
+        "{gold}\\",
+        "gold\ud800",
+    ],
 )
 def test_the_syntax_of_query_languages_means_nothing(query):
     assert ids(BM25(METALS).search(query, 1)) == ["gold"]
@@ -143,13 +160,17 @@ def test_bad_arguments_are_refused(tmp_path):
 
 
 def test_a_word_of_the_title_counts_as_three_of_the_text():
-    found = BM25([Passage("title", "Gold", "iron"), Passage("text", "", "gold gold iron gold")]).search("gold", 2)
+    found = BM25(
+        [Passage("title", "Gold", "iron"), Passage("text", "", "gold gold iron gold")]
+    ).search("gold", 2)
     assert ids(found) == ["title", "text"]
     assert found[0].score == found[1].score
 
 
 def test_without_saturation_a_word_counts_once():
-    found = BM25([Passage("a", "", "gold iron gold gold"), Passage("b", "", "gold")], k1=0).search("gold", 9)
+    found = BM25([Passage("a", "", "gold iron gold gold"), Passage("b", "", "gold")], k1=0).search(
+        "gold", 9
+    )
     assert [(passage.id, passage.score) for passage in found] == [
         ("a", pytest.approx(math.log(1.2))),
         ("b", pytest.approx(math.log(1.2))),
@@ -240,7 +261,10 @@ def test_processes_that_build_at_once_get_the_same_bits(tmp_path):
 @pytest.mark.parametrize("missing", ["bm25s", "Stemmer"])
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
-    with ThreadPoolExecutor(1) as fresh, pytest.raises(ValueError, match=rf'{missing}.*"turngym\[search\]"'):
+    with (
+        ThreadPoolExecutor(1) as fresh,
+        pytest.raises(ValueError, match=rf'{missing}.*"turngym\[search\]"'),
+    ):
         fresh.submit(BM25, METALS).result()
 
 

@@ -128,7 +128,8 @@ def test_a_page_of_millions_of_tags_is_not_read_to_its_end(unit):
 
 
 @pytest.mark.parametrize(
-    "unit", ["<a b='", "<a b=\"'>", "<!-", "<!--", "<", "</", "<script>", "&#", "<a =", "= ", "<a \t"]
+    "unit",
+    ["<a b='", "<a b=\"'>", "<!-", "<!--", "<", "</", "<script>", "&#", "<a =", "= ", "<a \t"],
 )
 def test_a_page_that_never_closes_is_read_in_linear_time(unit):
     page = unit * (2**18 // len(unit))  # in quadratic time, minutes
@@ -181,9 +182,11 @@ def test_the_standard_library_reads_the_same_text(pieces: list[str]):
 
 @settings(deadline=None, max_examples=200)
 @given(
-    st.lists(st.sampled_from([*PIECES, *"<>/!-='\"&#;x ", "<title>", "</script", "<div hidden ", "<a href="])).map(
-        "".join
-    )
+    st.lists(
+        st.sampled_from(
+            [*PIECES, *"<>/!-='\"&#;x ", "<title>", "</script", "<div hidden ", "<a href="]
+        )
+    ).map("".join)
 )
 def test_any_page_can_be_read(page: str):
     for links in (False, True):
@@ -224,7 +227,10 @@ def test_bytes_become_characters(body, charset, shown):
 
 
 def test_a_page_names_its_own_encoding_where_the_server_does_not():
-    for meta in (b"<meta charset=windows-1251>", b"<META http-equiv=x content='text/html; charset=windows-1251'>"):
+    for meta in (
+        b"<meta charset=windows-1251>",
+        b"<META http-equiv=x content='text/html; charset=windows-1251'>",
+    ):
         assert decode(meta + b"\xe0", "", True).endswith("а")
         assert decode(meta + b"\xe0", "latin1", True).endswith("à")
         assert decode(meta + b"\xe0").endswith("�")

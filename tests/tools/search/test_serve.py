@@ -33,7 +33,10 @@ class Letters:
         if query == "bug":
             raise KeyError("oh")
         score = math.nan if query == "nan" else 0.5
-        return [Passage(f"{query}-{i}", f"T\n{query}", f"{query} <|im_start|>\n{i}", score) for i in range(k)]
+        return [
+            Passage(f"{query}-{i}", f"T\n{query}", f"{query} <|im_start|>\n{i}", score)
+            for i in range(k)
+        ]
 
     def close(self):
         raise AssertionError("a server does not own its back end")
@@ -95,19 +98,35 @@ def test_health_says_what_is_searched(url):
         ({}, 422, "queries is missing"),
         ({"queries": "a"}, 422, "queries is 'a'; expected a list"),
         ({"queries": ["a", 1]}, 422, "queries[1] is 1; expected a string"),
-        ({"queries": ["a"] * (QUERIES + 1)}, 422, f"queries has {QUERIES + 1} entries; at most {QUERIES}"),
-        ({"queries": ["a", "b" * (QUERY + 1)]}, 422, f"queries has one of {QUERY + 1} characters; at most {QUERY}"),
+        (
+            {"queries": ["a"] * (QUERIES + 1)},
+            422,
+            f"queries has {QUERIES + 1} entries; at most {QUERIES}",
+        ),
+        (
+            {"queries": ["a", "b" * (QUERY + 1)]},
+            422,
+            f"queries has one of {QUERY + 1} characters; at most {QUERY}",
+        ),
         (
             {"queries": ["a"] * 400, "topk": 100},
             422,
             f"400 queries with topk 100 ask for more than {PASSAGES} passages",
         ),
-        ({"queries": ["a"], "topk": 0}, 422, f"topk is 0; expected a whole number from 1 to {TOPK}"),
+        (
+            {"queries": ["a"], "topk": 0},
+            422,
+            f"topk is 0; expected a whole number from 1 to {TOPK}",
+        ),
         ({"queries": ["a"], "topk": TOPK + 1}, 422, f"topk is {TOPK + 1}; expected"),
         ({"queries": ["a"], "topk": 1.0}, 422, "topk is 1.0; expected"),
         ({"queries": ["a"], "topk": True}, 422, "topk is True; expected"),
         ({"queries": ["a"], "return_scores": 1}, 422, "return_scores is 1; expected true or false"),
-        ({"queries": ["a"], "top_k": 3}, 422, "'top_k' is no field; there are queries, topk and return_scores"),
+        (
+            {"queries": ["a"], "top_k": 3},
+            422,
+            "'top_k' is no field; there are queries, topk and return_scores",
+        ),
         (b" " * (BODY + 1), 413, f"more than {BODY} bytes"),
     ],
 )
@@ -129,7 +148,10 @@ def test_other_paths_and_methods_are_refused(url):
 def test_a_search_that_fails_is_an_answer(url, caplog):
     assert ask(url, {"queries": ["a", "down"]})[::2] == (502, {"error": "the back end is down"})
     with caplog.at_level(logging.ERROR):
-        assert ask(url, {"queries": ["bug"]})[::2] == (500, {"error": "the search failed: KeyError: 'oh'"})
+        assert ask(url, {"queries": ["bug"]})[::2] == (
+            500,
+            {"error": "the search failed: KeyError: 'oh'"},
+        )
         assert ask(url, {"queries": ["nan"], "return_scores": True})[0] == 500
     assert len(caplog.records) == 2
     assert ask(url, {"queries": ["a"]})[0] == 200
@@ -142,7 +164,8 @@ def test_200_searches_at_once_are_all_right(url):
         found = list(pool.map(lambda i: back_end.search(f"q{i}", 2), range(400)))
     back_end.close()
     assert found == [
-        [Passage(f"q{i}-{n}", f"T q{i}", f"q{i} <|im_start|>\n{n}", 0.5) for n in range(2)] for i in range(400)
+        [Passage(f"q{i}-{n}", f"T q{i}", f"q{i} <|im_start|>\n{n}", 0.5) for n in range(2)]
+        for i in range(400)
     ]
 
 
@@ -158,7 +181,10 @@ def test_a_token_is_needed_on_every_path(letters):
         for given in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "Basic s3cret"}):
             for method, path in (("POST", "/retrieve"), ("GET", "/health"), ("GET", "/none")):
                 status, headers, read = ask(url, b"", method, path, given)
-                assert (status, headers["WWW-Authenticate"]) == (401, "Bearer") and "s3cret" not in read["error"]
+                assert (status, headers["WWW-Authenticate"]) == (
+                    401,
+                    "Bearer",
+                ) and "s3cret" not in read["error"]
         good, wrong = SearchR1(url, token="s3cret"), SearchR1(url, token="other")
         good.check()
         assert len(good.search("a", 2)) == 2
@@ -177,7 +203,11 @@ def test_other_machines_need_a_token(letters, host):
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"port": -1}, "port is -1"), ({"port": 65536}, "port is 65536"), ({"token": "a\nb"}, "no header can carry")],
+    [
+        ({"port": -1}, "port is -1"),
+        ({"port": 65536}, "port is 65536"),
+        ({"token": "a\nb"}, "no header can carry"),
+    ],
 )
 def test_settings_are_checked(letters, settings, said):
     with pytest.raises(ValueError, match=said), serve(letters, **settings):
@@ -186,13 +216,19 @@ def test_settings_are_checked(letters, settings, said):
 
 def test_without_uvicorn_the_fix_is_named(letters, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(ImportError, match=r'pip install "turngym\[serve\]"'), serve(letters, port=0):
+    with (
+        pytest.raises(ImportError, match=r'pip install "turngym\[serve\]"'),
+        serve(letters, port=0),
+    ):
         pass
 
 
 def test_a_port_that_is_taken_is_named(url, letters):
     port = int(url.rpartition(":")[2])
-    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: .*give another"), serve(letters, port=port):
+    with (
+        pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: .*give another"),
+        serve(letters, port=port),
+    ):
         pass
 
 
@@ -205,7 +241,10 @@ def test_it_listens_on_other_forms_of_this_machine(letters):
 
 
 def test_an_answer_is_sent_at_once():
-    with module._listen("127.0.0.1", 0, "") as listener, socket.create_connection(listener.getsockname()):
+    with (
+        module._listen("127.0.0.1", 0, "") as listener,
+        socket.create_connection(listener.getsockname()),
+    ):
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -86,19 +86,31 @@ def test_a_request_of_two_lengths_is_refused_and_what_follows_is_not_run(url, or
     assert came.startswith(b"HTTP/1.1 400 ") and came.count(b"HTTP/1.1") == 1 and FOUND not in came
 
 
-@pytest.mark.parametrize("host", [b"localhost:8000", b"LOCALHOST.", b"127.0.0.1:1", b"[::1]:8000", b"box.example"])
+@pytest.mark.parametrize(
+    "host", [b"localhost:8000", b"LOCALHOST.", b"127.0.0.1:1", b"[::1]:8000", b"box.example"]
+)
 def test_names_of_this_machine_are_its_own(url, host):
     assert FOUND in raw(url, GOOD.replace(b"localhost", host))
 
 
 @pytest.mark.parametrize(
-    "host", [b"evil.example", b"localhost.evil.example", b"127.0.0.1.evil.example", b"10.0.0.1", b"evil@localhost", b""]
+    "host",
+    [
+        b"evil.example",
+        b"localhost.evil.example",
+        b"127.0.0.1.evil.example",
+        b"10.0.0.1",
+        b"evil@localhost",
+        b"",
+    ],
 )
 def test_another_host_is_refused(url, host):
     assert raw(url, GOOD.replace(b"localhost", host)).startswith(b"HTTP/1.1 421 ")
 
 
-@pytest.mark.parametrize("origin", [b"http://evil.example", b"null", b"http://localhost:3000", b"", b"localhost"])
+@pytest.mark.parametrize(
+    "origin", [b"http://evil.example", b"null", b"http://localhost:3000", b"", b"localhost"]
+)
 def test_a_page_of_another_origin_is_refused(url, origin):
     came = raw(url, GOOD.replace(b"\r\n\r\n", b"\r\nOrigin: " + origin + b"\r\n\r\n", 1))
     assert came.startswith(b"HTTP/1.1 403 ") and b"access-control" not in came.lower()
@@ -109,7 +121,10 @@ def test_clients_may_send_as_they_like(url):
     assert raw(url, *(GOOD[i : i + 1] for i in range(len(GOOD)))).count(FOUND) == 1
     assert raw(url, KEPT.replace(b"HTTP/1.1", b"HTTP/1.0")).count(FOUND) == 1
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (BYTES[:5], BYTES[5:], b""))
-    assert raw(url, POST % b"Transfer-Encoding: chunked\r\nConnection: close" + chunks).count(FOUND) == 1
+    assert (
+        raw(url, POST % b"Transfer-Encoding: chunked\r\nConnection: close" + chunks).count(FOUND)
+        == 1
+    )
 
 
 def test_a_client_may_wait_for_leave_to_send_its_body(url):
@@ -165,7 +180,9 @@ def test_large_requests_at_once_have_a_bound_and_small_ones_go_on(url, monkeypat
     monkeypatch.setattr(module, "BODIES", 2 * SMALL - 1)
     assert raw(url, large).startswith(b"HTTP/1.1 503 ") and FOUND in raw(url, GOOD)
     monkeypatch.setattr(module, "BODIES", 2 * SMALL)
-    assert raw(url, large).startswith(b"HTTP/1.1 400 ")  # nothing is held any more, and it is no JSON
+    assert raw(url, large).startswith(
+        b"HTTP/1.1 400 "
+    )  # nothing is held any more, and it is no JSON
 
 
 class Many:
@@ -216,7 +233,9 @@ def test_answers_that_nobody_takes_have_a_bound_and_small_ones_go_on(wide):
     assert raw(wide, WIDE).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_client_that_does_not_take_its_answer_is_left_and_gives_back_what_it_held(wide, monkeypatch):
+def test_a_client_that_does_not_take_its_answer_is_left_and_gives_back_what_it_held(
+    wide, monkeypatch
+):
     monkeypatch.setattr(server, "PATIENCE", 0.1)
     with slow_reader(wide) as slow:
         came = read(slow)
@@ -237,11 +256,16 @@ def test_a_client_that_leaves_gives_back_what_it_held(wide):
 def test_an_answer_that_could_never_be_held_says_what_to_do(wide, monkeypatch):
     monkeypatch.setattr(module, "ANSWERS", 15_000_000)
     refused = raw(wide, WIDE)
-    assert refused.startswith(b"HTTP/1.1 422 ") and b"more than 15000000 bytes; ask for fewer passages" in refused
+    assert (
+        refused.startswith(b"HTTP/1.1 422 ")
+        and b"more than 15000000 bytes; ask for fewer passages" in refused
+    )
 
 
 def test_an_answer_in_parts_is_the_one_in_one_piece(wide):
     came = raw(wide, WIDE)
-    passages = ", ".join(f'{{"id": "{i}", "contents": "\\"\\"\\n{"x" * 200_000}"}}' for i in range(50))
+    passages = ", ".join(
+        f'{{"id": "{i}", "contents": "\\"\\"\\n{"x" * 200_000}"}}' for i in range(50)
+    )
     body = f'{{"result": [[{passages}], [{passages}]]}}'.encode()
     assert came.partition(b"\r\n\r\n")[2] == body and b"content-length: %d\r\n" % len(body) in came

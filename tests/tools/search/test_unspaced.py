@@ -82,9 +82,19 @@ def test_words_in_english_and_in_chinese_count_together():
 def test_pieces_are_pairs_and_single_characters():
     assert pieces("東京は12月、a 猫") == (["東", "東京", "京", "京は", "は", "月", "猫"], ["12"])
     assert pieces("Curaçao, 1901") == ([], []) and not has_unspaced("naïve Łódź Москва θ ½ 🍎")
-    assert has_unspaced("ﾃ") and has_unspaced("각") and has_unspaced("เ") and not has_unspaced("。「」・　１２")
+    assert (
+        has_unspaced("ﾃ")
+        and has_unspaced("각")
+        and has_unspaced("เ")
+        and not has_unspaced("。「」・　１２")
+    )
     # Signs whose normal form is of such a script count before they have it.
-    assert has_unspaced("㈱") and has_unspaced("㌔") and has_unspaced("🈯") and pieces("㍿")[0][:2] == ["株", "株式"]
+    assert (
+        has_unspaced("㈱")
+        and has_unspaced("㌔")
+        and has_unspaced("🈯")
+        and pieces("㍿")[0][:2] == ["株", "株式"]
+    )
     # Latin letters with an accent are folded as everywhere.
     assert pieces("café咖啡") == (["咖", "咖啡", "啡"], ["cafe"])
 
@@ -155,13 +165,34 @@ MIXED = [
         "Sony",
         "Sony Corporation (ソニー株式会社, Sonī Kabushiki Gaisha) makes metal of São Paulo; Sony株式会社.",
     ),
-    Passage("qing", "Qing dynasty", "The Qing (清朝) was a dynasty of China; its last emperor forged iron in 北京."),
-    Passage("won", "South Korean won", "The won (원) is the currency of South Korea, 대한민국, grey as lead."),
+    Passage(
+        "qing",
+        "Qing dynasty",
+        "The Qing (清朝) was a dynasty of China; its last emperor forged iron in 北京.",
+    ),
+    Passage(
+        "won",
+        "South Korean won",
+        "The won (원) is the currency of South Korea, 대한민국, grey as lead.",
+    ),
     *CITIES,
     *BANDS,
 ]
-ENGLISH = ["roman metals", "grey metal", "Sony corporation", "São Paulo", "last emperor of the dynasty", "the capital"]
-ENGLISH += ["currency of South Korea", "iron gold lead oak", "Stephen King novel", "a band formed in 1964", "film 2013"]
+ENGLISH = [
+    "roman metals",
+    "grey metal",
+    "Sony corporation",
+    "São Paulo",
+    "last emperor of the dynasty",
+    "the capital",
+]
+ENGLISH += [
+    "currency of South Korea",
+    "iron gold lead oak",
+    "Stephen King novel",
+    "a band formed in 1964",
+    "film 2013",
+]
 
 
 def test_english_scores_are_those_of_version_1_to_the_bit():
@@ -169,7 +200,10 @@ def test_english_scores_are_those_of_version_1_to_the_bit():
     assert digest(BM25(passages), [text(4) for _ in range(100)]) == (
         "df4de7b3ab4eca469ae9e7070853496fc20046c186124a9d2965841779933745"
     )
-    assert digest(BM25(MIXED), ENGLISH) == "f940c310a27698e06b63ebf39511aa337541c1c2bb7c54260b516137fee280e3"
+    assert (
+        digest(BM25(MIXED), ENGLISH)
+        == "f940c310a27698e06b63ebf39511aa337541c1c2bb7c54260b516137fee280e3"
+    )
     assert (
         digest(BM25(MIXED, k1=0.9, b=0.4), ENGLISH)
         == "f706997f7d6505f26e85e5391169b94b802d4d84d7de7a9cfd72b043cd5d3427"
@@ -204,7 +238,11 @@ def test_an_index_of_an_earlier_version_is_made_anew_and_says_so(tmp_path, caplo
         open_index(path, cache)
     with caplog.at_level(logging.WARNING):
         assert ids(open_index(path, cache).search("北京", 1)) == ["pku"]
-        assert len(caplog.messages) == 1 and "is of version 1" in caplog.text and "made anew" in caplog.text
+        assert (
+            len(caplog.messages) == 1
+            and "is of version 1" in caplog.text
+            and "made anew" in caplog.text
+        )
         open_index(path, cache)
         assert len(caplog.messages) == 1
 

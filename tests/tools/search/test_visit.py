@@ -82,7 +82,9 @@ def server():
 @pytest.fixture
 def visit(server):
     """`visit(path)` is what the agent reads of the fault server, in little time."""
-    tool = Visit(timeout=20.0, max_bytes=2**16, allow=[server.host], resolve=lambda host, port: ["10.0.0.7"])
+    tool = Visit(
+        timeout=20.0, max_bytes=2**16, allow=[server.host], resolve=lambda host, port: ["10.0.0.7"]
+    )
     return lambda path: tool.call({"url": f"http://{server.host}/{path}"})
 
 
@@ -112,11 +114,18 @@ def test_the_agent_reads_title_url_and_text(server, visit):
 
 
 def test_a_long_page_is_cut_at_the_same_place_each_time(server):
-    for path, body in (("gzip", ("# Paris\nIt is the capital of France.\n" * 100).strip()), ("plain", "one\n  two")):
+    for path, body in (
+        ("gzip", ("# Paris\nIt is the capital of France.\n" * 100).strip()),
+        ("plain", "one\n  two"),
+    ):
         for most in (64, 100, 3698, 3699, 3700, 8192):
             tool = Visit(max_chars=most, allow=[server.host])
             results = {tool.call({"url": f"http://{server.host}/{path}"}).text for _ in range(3)}
-            text = body if len(body) <= most else f"{body[:most].rstrip()}\n[the rest of the page is cut]"
+            text = (
+                body
+                if len(body) <= most
+                else f"{body[:most].rstrip()}\n[the rest of the page is cut]"
+            )
             assert [result.partition("\n\n")[2] for result in results] == [text]
 
 
@@ -137,16 +146,29 @@ def test_the_outcomes_are_of_all_faults():
 def test_whatever_a_server_does_the_agent_reads_what_came_of_it(server, path, outcome):
     timeout = 0.1 if outcome == {TIMEOUT} else 20.0
     size = 2**21 if path == "nested" else 2**16
-    tool = Visit(timeout=timeout, max_bytes=size, allow=[server.host], resolve=lambda host, port: ["10.0.0.7"])
+    tool = Visit(
+        timeout=timeout,
+        max_bytes=size,
+        allow=[server.host],
+        resolve=lambda host, port: ["10.0.0.7"],
+    )
     result = tool.call({"url": f"http://{server.host}/{path}"})
     assert result.status in outcome, result
-    words = {OK: "http://", ERROR: "no page: ", TIMEOUT: "no page: it did not come within 0.1 s", REJECTED: "blocked: "}
+    words = {
+        OK: "http://",
+        ERROR: "no page: ",
+        TIMEOUT: "no page: it did not come within 0.1 s",
+        REJECTED: "blocked: ",
+    }
     assert words[result.status] in result.text and "10.0.0.7" not in result.text
     assert result.status is OK or len(result.text) < 120
 
 
 def test_memory_is_bounded_whatever_comes(server, bare):
-    paths = [path for path, outcome in OUTCOMES.items() if TIMEOUT not in outcome] + ["endless-body", "large-length"]
+    paths = [path for path, outcome in OUTCOMES.items() if TIMEOUT not in outcome] + [
+        "endless-body",
+        "large-length",
+    ]
     seen = bare(f"""
 from pathlib import Path
 from turngym.tools.search.visit import Visit
@@ -186,7 +208,11 @@ def test_a_host_that_is_not_there_is_for_the_agent_to_read():
 
 @settings(deadline=None, max_examples=200)
 @given(
-    st.one_of(st.text(), st.text().map("http://".__add__), st.text("0123456789abcdefx.:[]@/%").map("http://".__add__))
+    st.one_of(
+        st.text(),
+        st.text().map("http://".__add__),
+        st.text("0123456789abcdefx.:[]@/%").map("http://".__add__),
+    )
 )
 def test_any_text_for_a_url_has_a_result(url: str):
     result = Visit(resolve=lambda host, port: ["127.0.0.1"]).call({"url": url})
@@ -206,8 +232,14 @@ def test_limits_out_of_range_are_refused():
 
 
 def test_hostile_answers_of_the_corpus_hold(server, shared_data):
-    lines = (shared_data.parent / "corpora" / "adversarial_answers.jsonl").read_text("utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if (row["env"], row["class"]) == ("search", "ssrf")]
+    lines = (
+        (shared_data.parent / "corpora" / "adversarial_answers.jsonl")
+        .read_text("utf-8")
+        .splitlines()
+    )
+    rows = [
+        row for row in map(json.loads, lines) if (row["env"], row["class"]) == ("search", "ssrf")
+    ]
     tags, tool = get_format("tags"), Visit(timeout=2.0, allow=[server.host])
     before, environment = len(server.requests), dict(os.environ)
     statuses = {}
@@ -217,6 +249,8 @@ def test_hostile_answers_of_the_corpus_hold(server, shared_data):
         statuses[row["id"]] = result.status
         wanted = {REJECTED} if "blocked" in row["must_hold"] else {ERROR, TIMEOUT, REJECTED}
         assert result.status in wanted, (row["id"], result)
-    assert len(statuses) >= 6 and len(server.requests) - before == sum("{{HOST}}" in row["text"] for row in rows)
+    assert len(statuses) >= 6 and len(server.requests) - before == sum(
+        "{{HOST}}" in row["text"] for row in rows
+    )
     assert dict(os.environ) == environment
     assert tool.call({"url": f"http://{server.host}/page"}).status is OK and b"Paris" in PAGE

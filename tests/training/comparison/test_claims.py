@@ -56,7 +56,10 @@ rows = [{ of = "rank:diversity", arm = "grpo", bound = 0.8 }]
 
 def series(*entropy, **others):
     found = {"entropy": list(entropy), **others}
-    return {name: {step: float(value) for step, value in enumerate(values, 1)} for name, values in found.items()}
+    return {
+        name: {step: float(value) for step, value in enumerate(values, 1)}
+        for name, values in found.items()
+    }
 
 
 def test_statistics_are_what_their_names_say():
@@ -74,7 +77,9 @@ def test_statistics_are_what_their_names_say():
 
 @pytest.mark.parametrize("slope, wanted", [(-0.3, 1.0), (0.3, 0.0)])
 def test_the_law_fits_means_of_windows_and_only_where_reward_rises_as_entropy_falls(slope, wanted):
-    entropy = [value for value in (1.0, 0.8, 0.5, 0.2) for _ in range(5)] + [9.0]  # a window that is not whole
+    entropy = [value for value in (1.0, 0.8, 0.5, 0.2) for _ in range(5)] + [
+        9.0
+    ]  # a window that is not whole
     found = series(*entropy, reward=[slope * exp(value) + 1 for value in entropy])
     assert statistic(Row("r2", "arm"), found) == pytest.approx(wanted)
 
@@ -94,7 +99,9 @@ def test_shipped_tables_can_be_planned(table, tmp_path, monkeypatch):
     if table != "tiny":
         pytest.skip("its policy has to be downloaded once")
     study = plan(table, 5, 100, "", False)
-    named = {arm for claim in study.claims for row in claim.rows for arm in (row.arm, row.than) if arm}
+    named = {
+        arm for claim in study.claims for row in claim.rows for arm in (row.arm, row.than) if arm
+    }
     assert named == set(study.comparison.methods)
     assert len({claim.name for claim in study.claims}) == len(study.claims)
 
@@ -102,7 +109,10 @@ def test_shipped_tables_can_be_planned(table, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (('arm = "grpo", sign', 'arm = "gppo", sign'), "there is no arm 'gppo'; did you mean 'grpo'?"),
+        (
+            ('arm = "grpo", sign', 'arm = "gppo", sign'),
+            "there is no arm 'gppo'; did you mean 'grpo'?",
+        ),
         (("than =", "then ="), "a row has no 'then'"),
         (("[base]", "[bass]\nx = 1\n[base]"), "unknown key 'bass'"),
         (("steps = 6", "stepz = 6"), "unknown key 'stepz'; did you mean 'steps'?"),
@@ -120,9 +130,24 @@ def test_a_mistake_in_a_table_is_one_line(tmp_path, capsys, change, said):
 def test_a_study_that_is_killed_goes_on_and_judges_what_its_runs_measured(tmp_path):
     (tmp_path / "mine.toml").write_text(TABLE.partition("\n\n")[2])  # begins with the tiny policy
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "turngym", "claims", "mine.toml", "--quick", "--seed", "3", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "turngym",
+        "claims",
+        "mine.toml",
+        "--quick",
+        "--seed",
+        "3",
+        "--out",
+        str(out),
+    ]
     first = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     while not any(out.glob("*/seed-3/trees/step-000002.jsonl")) and first.poll() is None:
         time.sleep(0.05)
@@ -133,7 +158,8 @@ def test_a_study_that_is_killed_goes_on_and_judges_what_its_runs_measured(tmp_pa
     data = json.loads((out / "claims.json").read_text())
     lines = {
         (arm, seed): [
-            json.loads(line) for line in (out / arm / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()
+            json.loads(line)
+            for line in (out / arm / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()
         ][1:]
         for arm in ("grpo", "few")
         for seed in (3, 4)
@@ -144,7 +170,11 @@ def test_a_study_that_is_killed_goes_on_and_judges_what_its_runs_measured(tmp_pa
         grpo, few = entropy["grpo", seed], entropy["few", seed]
         assert change[str(seed)] == pytest.approx(grpo[-1] - grpo[0], abs=1e-6)
         assert mean[str(seed)] == pytest.approx(np.mean(grpo) - np.mean(few), abs=1e-6)
-    assert len(_tasks(out.glob("few/seed-*/trees/*"))) <= 8 < len(_tasks(out.glob("grpo/seed-*/trees/*")))
+    assert (
+        len(_tasks(out.glob("few/seed-*/trees/*")))
+        <= 8
+        < len(_tasks(out.glob("grpo/seed-*/trees/*")))
+    )
     assert "| Entropy falls. |" in (out / "claims.md").read_text()
 
 

@@ -40,7 +40,16 @@ def tree(*paths):
             info = {"state": state, "led": to, "valid": to != "invalid"}
             drawn = np.array([1.0 + turn, 3.0 + turn], np.float32)
             node = grown.add(
-                Turn(node, "assistant", word, np.zeros(2, np.int32), np.ones(2, bool), drawn, drawn, info=info)
+                Turn(
+                    node,
+                    "assistant",
+                    word,
+                    np.zeros(2, np.int32),
+                    np.ones(2, bool),
+                    drawn,
+                    drawn,
+                    info=info,
+                )
             )
         grown.leaves.append(Leaf.ended(node, branch, StopReason.ANSWERED, score, {}))
     return grown
@@ -48,7 +57,12 @@ def tree(*paths):
 
 def test_what_paths_did_is_counted():
     paths = [
-        (("ask", "alpha", "x"), ("start", "copy-1", "copy-2"), ("copy-1", "copy-2", "invalid"), 0.0),
+        (
+            ("ask", "alpha", "x"),
+            ("start", "copy-1", "copy-2"),
+            ("copy-1", "copy-2", "invalid"),
+            0.0,
+        ),
         (("guess", "red"), ("start", "colour"), ("colour", "won"), 1.0),
         (("ask", "bravo"), ("start", "copy-1"), ("copy-1", "lost"), 0.0),
         (("?",), ("start",), ("invalid",), 0.0),
@@ -71,39 +85,57 @@ def test_gates_name_what_lies_outside_of_them():
         for sign in (-1, 1):
             value = expected[name] + sign * most
             check(LATE, replace(fits, **{name: value - sign * 1e-6}), "it")
-            with pytest.raises(ValueError, match=rf"^it has {name} .*; the gate is .* ± {most} on 1024 episodes"):
+            with pytest.raises(
+                ValueError, match=rf"^it has {name} .*; the gate is .* ± {most} on 1024 episodes"
+            ):
                 check(LATE, replace(fits, **{name: value + sign * 1e-6}), "it")
     with pytest.raises(ValueError, match="it has skill None"):
         check(LATE, replace(fits, skill=None), "it")
     ways = CASES["many-ways"]
-    check(ways, Measured(1024, None, **ways.start.expects(ways.world), entropy=[]), "a world without a tool")
+    check(
+        ways,
+        Measured(1024, None, **ways.start.expects(ways.world), entropy=[]),
+        "a world without a tool",
+    )
 
 
 def test_a_world_is_solved_by_success_and_where_it_asks_for_it_by_coverage():
     sure = Measured(1024, None, 1.0, 1.0, 0.81, 0.5, [])
     assert LATE.final.solved(sure) and not LATE.final.solved(replace(sure, success=0.79))
-    assert not CASES["many-ways"].final.solved(sure) and CASES["many-ways"].final.solved(replace(sure, pass_at_8=0.95))
+    assert not CASES["many-ways"].final.solved(sure) and CASES["many-ways"].final.solved(
+        replace(sure, pass_at_8=0.95)
+    )
     assert not CASES["many-ways"].final.solved(replace(sure, pass_at_8=None))
     for case in CASES.values():  # the optimum solves it, the start does not
         best = case.world.best()
         assert case.final.solved(Measured(1024, 1.0, 1.0, 1.0, best, 1 - (1 - best) ** 8, []))
-        assert not case.final.solved(Measured(1024, **{"tool": None, **case.start.expects(case.world)}, entropy=[]))
+        assert not case.final.solved(
+            Measured(1024, **{"tool": None, **case.start.expects(case.world)}, entropy=[])
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "no method is named; name recipes of methods, such as: turngym diagnose grpo epo"),
-        (["grpo", "--world", "late-blomer"], "did you mean 'late-bloomer'? the worlds are late-bloomer, twin"),
+        (
+            ["grpo", "--world", "late-blomer"],
+            "did you mean 'late-bloomer'? the worlds are late-bloomer, twin",
+        ),
         (["grpo", "--seeds", "0"], "seeds is 0 and seed 0; there must be at least 1"),
         (["grpo", "--workers", "0"], "workers is 0; there must be at least 1"),
         (["grpo", "--steps", "0"], "steps is 0; it must be at least 1"),
         (["grpo,epo:alpa=2"], "grpo,epo:alpa=2: "),
-        (["grpo", "--resume"], "--resume needs the folder of what is to be resumed: turngym diagnose … --out FOLDER"),
+        (
+            ["grpo", "--resume"],
+            "--resume needs the folder of what is to be resumed: turngym diagnose … --out FOLDER",
+        ),
         (["grpo", "--out", "gone", "--resume"], "gone holds nothing to resume"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_made(arguments, words, capsys, monkeypatch, tmp_path):
+def test_mistakes_are_found_before_anything_is_made(
+    arguments, words, capsys, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as left:
         cli.main(["diagnose", *arguments])
@@ -118,11 +150,19 @@ def planned(folder, *methods, seeds=2, worlds=("late-bloomer",)):
 def put(diagnosis, success):
     """Write results: `success` by method, one for each seed."""
     for job in diagnosis.trials:
-        found = Measured(1024, 0.9, 0.8, 0.95, success[job.method][job.config.seed], 0.99, [0.1, 0.2])
-        data = {"sampled": asdict(found), "greedy": asdict(replace(found, success=1.0)), "seconds": 30.0}
+        found = Measured(
+            1024, 0.9, 0.8, 0.95, success[job.method][job.config.seed], 0.99, [0.1, 0.2]
+        )
+        data = {
+            "sampled": asdict(found),
+            "greedy": asdict(replace(found, success=1.0)),
+            "seconds": 30.0,
+        }
         job.folder.mkdir(parents=True)
         (job.folder / "metrics.jsonl").write_text('{"step": 0}\n')
-        (job.folder / job.final.file).write_text(json.dumps({**data, "curve": [asdict(replace(found, tool=None))] * 7}))
+        (job.folder / job.final.file).write_text(
+            json.dumps({**data, "curve": [asdict(replace(found, tool=None))] * 7})
+        )
 
 
 def test_the_table_has_the_seeds_solved_and_their_p(tmp_path):
@@ -132,7 +172,9 @@ def test_the_table_has_the_seeds_solved_and_their_p(tmp_path):
     rows = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
     assert (rows["grpo"]["solved"], rows["grpo"]["p"], rows["epo"]["solved"]) == ("0/4", "–", "4/4")
     assert rows["epo"]["p"] == f"{fisher(4, 4, 0, 4):.2g}" == "0.029"
-    assert rows["epo"]["success"] == "93.0 ± 4.1" and rows["epo"]["greedy"] == "100.0"  # t(3) = 3.182
+    assert (
+        rows["epo"]["success"] == "93.0 ± 4.1" and rows["epo"]["greedy"] == "100.0"
+    )  # t(3) = 3.182
     assert differences.header == ("method", "success", "p", "greedy", "p", "pass@8", "p")
     ahead = [0.6, 0.61, 0.62, 0.63]  # pairwise: the spread of seeds is in both
     p = t_test(mean_of(ahead))
@@ -146,18 +188,30 @@ def test_the_table_has_the_seeds_solved_and_their_p(tmp_path):
 
 def test_what_so_many_seeds_can_show_is_said():
     said = {seeds: foresight(seeds) for seeds in (3, 8)}
-    assert said[3].startswith("3 seeds: all solved against none is p = 0.1;") and "less than the wanted 80%" in said[3]
+    assert (
+        said[3].startswith("3 seeds: all solved against none is p = 0.1;")
+        and "less than the wanted 80%" in said[3]
+    )
     assert said[3].endswith("take --seeds 7") and "power 93%" in said[8] and "wanted" not in said[8]
 
 
 def test_jobs_go_seed_by_seed_and_each_begins_with_the_policy_of_its_seed(tmp_path):
     diagnosis = planned(tmp_path / "d", "grpo", "epo", worlds=("late-bloomer", "twin"))
     found = [(job.config.seed, job.folder.parts[-3], job.method) for job in diagnosis.trials]
-    assert found == [(s, w, m) for s in (0, 1) for w in ("late-bloomer", "twin") for m in ("grpo", "epo")]
+    assert found == [
+        (s, w, m) for s in (0, 1) for w in ("late-bloomer", "twin") for m in ("grpo", "epo")
+    ]
     for job in diagnosis.trials:
         config = job.config
-        assert config.policy == str(tmp_path / "d" / job.folder.parts[-3] / "start" / f"seed-{config.seed}")
-        assert (config.env, config.schedule.steps, config.lr, config.lora.rank) == (LATE.env, 2, 3e-4, 32)
+        assert config.policy == str(
+            tmp_path / "d" / job.folder.parts[-3] / "start" / f"seed-{config.seed}"
+        )
+        assert (config.env, config.schedule.steps, config.lr, config.lora.rank) == (
+            LATE.env,
+            2,
+            3e-4,
+            32,
+        )
     assert isinstance(diagnosis, Diagnosis) and diagnosis.worlds[0][1].reference == "grpo"
 
 
@@ -168,9 +222,12 @@ def test_runs_follow_their_starts_where_a_diagnosis_was_moved_and_to_no_other_po
     moved = (tmp_path / "d").rename(tmp_path / "é")
     job, *_ = plan(("grpo",), ("late-bloomer",), 1, 0, 2, str(moved), True).trials
     assert setting_of(job.folder, "policy") == str(moved / "late-bloomer" / "start" / "seed-0")
-    (job.folder / "config.toml").write_text(to_toml(job.config.changed(policy="late-bloomer/start/seed-1"), {}))
+    (job.folder / "config.toml").write_text(
+        to_toml(job.config.changed(policy="late-bloomer/start/seed-1"), {})
+    )
     with pytest.raises(
-        ValueError, match=r"^policy is .*seed-0', but the run in .* was made with 'late-bloomer/start/seed-1'"
+        ValueError,
+        match=r"^policy is .*seed-0', but the run in .* was made with 'late-bloomer/start/seed-1'",
     ):
         plan(("grpo",), ("late-bloomer",), 1, 0, 2, str(moved), True)
 
@@ -201,7 +258,10 @@ def test_a_diagnosis_that_is_killed_and_moved_goes_on_to_the_same_numbers(tmp_pa
     whole = diagnose("grpo:clip_high=0.5", "--out", str(straight), "--resume")
     out, _ = whole.communicate()
     assert whole.returncode == 0 and "many-ways, seed 0 begins with skill 43.2 %" in out, out
-    assert "grpo:clip_high=0.5 took the same 4 first steps as grpo in many-ways: it may not act there at all" in out
+    assert (
+        "grpo:clip_high=0.5 took the same 4 first steps as grpo in many-ways: it may not act there at all"
+        in out
+    )
     first = diagnose("--out", str(killed), "--resume")
     metrics = killed / "many-ways" / "grpo" / "seed-0" / "metrics.jsonl"
     while not (metrics.is_file() and metrics.read_text().count("\n") > 1):
@@ -221,7 +281,9 @@ def test_a_diagnosis_that_is_killed_and_moved_goes_on_to_the_same_numbers(tmp_pa
     ]
     assert {**found[0], "seconds": 0} == {**found[1], "seconds": 0} and len(found[0]["curve"]) == 4
     run = killed / "many-ways" / "grpo" / "seed-0"
-    assert not (run / "trees").exists() and setting_of(run, "policy") == str(killed / "many-ways" / "start" / "seed-0")
+    assert not (run / "trees").exists() and setting_of(run, "policy") == str(
+        killed / "many-ways" / "start" / "seed-0"
+    )
 
 
 def ended(folder: Path) -> bool:

@@ -44,8 +44,13 @@ def test_it_is_written_and_read_again(tmp_path):
 
 
 def beside(*pairs):
-    runs = {seed: Effect({1: 0.01, 2: 0.03}, dict(enumerate(run, 1))) for seed, (run, _) in enumerate(pairs)}
-    return _beside(runs, {seed: Effect({}, dict(enumerate(peer, 1))) for seed, (_, peer) in enumerate(pairs)})
+    runs = {
+        seed: Effect({1: 0.01, 2: 0.03}, dict(enumerate(run, 1)))
+        for seed, (run, _) in enumerate(pairs)
+    }
+    return _beside(
+        runs, {seed: Effect({}, dict(enumerate(peer, 1))) for seed, (_, peer) in enumerate(pairs)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,9 @@ def test_what_is_said_of_a_method(pairs, said):
 
 
 def test_a_method_that_changed_nothing_is_told_what_to_do():
-    table = effect_tables({"epo": beside(("abc", "abc")), "empg": beside(("abc", "xbc"))}, "grpo")[0]
+    table = effect_tables({"epo": beside(("abc", "abc")), "empg": beside(("abc", "xbc"))}, "grpo")[
+        0
+    ]
     assert table.rows == [
         ("epo", "1", "3", "changed no episode in 3 steps"),
         ("empg", "1", "3", "first other episode in step 1"),

@@ -34,7 +34,9 @@ def whole(tmp_path_factory):
     return written_by
 
 
-@pytest.mark.parametrize(("command", "seed"), [("compare", 0), ("compare", 1), ("diagnose", 0), ("claims", 0)])
+@pytest.mark.parametrize(
+    ("command", "seed"), [("compare", 0), ("compare", 1), ("diagnose", 0), ("claims", 0)]
+)
 def test_a_killed_worker_changes_nothing(tmp_path, whole, command, seed):
     expected = whole(command)
     folder = tmp_path / "written"

@@ -52,7 +52,9 @@ def measured(policy, packed, method, reference, folder, step=1, update=0):
     loop = SimpleNamespace(learner=learner, folder=folder)
     own_term = OwnTerm(loop, chain(*parse_methods(reference)))
     assert own_term.measurable
-    own_term.before_update(step, learner.prepare(packed), learner.control.init(), None, range(packed.batch.n_paths))
+    own_term.before_update(
+        step, learner.prepare(packed), learner.control.init(), None, range(packed.batch.n_paths)
+    )
     return read_effect(folder).own_term
 
 
@@ -61,13 +63,19 @@ def gradient(learner, packed, terms, paths):
     learner.optimizer.zero_grad(set_to_none=True)
     current = learner.forward(packed, paths)
     span = packed.batch.span(paths)
-    objective(current, packed.batch.slice(paths), terms.slice(span), packed.batch.n_slots).backward()
-    found = torch.cat([p.grad.flatten().double() for p in learner.parameters.values() if p.grad is not None])
+    objective(
+        current, packed.batch.slice(paths), terms.slice(span), packed.batch.n_slots
+    ).backward()
+    found = torch.cat(
+        [p.grad.flatten().double() for p in learner.parameters.values() if p.grad is not None]
+    )
     learner.optimizer.zero_grad(set_to_none=True)
     return found
 
 
-@pytest.mark.parametrize("method", ["grpo,entropy-bonus:coef=0.05", "grpo,epo:coef=0.2", "grpo,empg"])
+@pytest.mark.parametrize(
+    "method", ["grpo,entropy-bonus:coef=0.05", "grpo,epo:coef=0.2", "grpo,empg"]
+)
 def test_it_is_the_norm_of_the_difference_of_two_gradients(rollout, tmp_path, method):
     policy, packed = rollout
     found = measured(policy, packed, method, "grpo", tmp_path)
@@ -89,7 +97,9 @@ def test_a_method_equal_to_the_reference_has_none_and_a_larger_coefficient_more(
     for place, coef in enumerate(("0", "0.001", "0.01", "0.1")):
         folder = tmp_path / str(place)
         folder.mkdir()
-        shares += measured(policy, packed, f"grpo,entropy-bonus:coef={coef}", "grpo", folder).values()
+        shares += measured(
+            policy, packed, f"grpo,entropy-bonus:coef={coef}", "grpo", folder
+        ).values()
     assert shares[0] == 0 and shares == sorted(shares) and shares[1] > 0
 
 
@@ -100,7 +110,9 @@ def test_it_is_measured_in_steps_that_are_powers_of_two(rollout, tmp_path):
     assert [*found] == [1, 2, 4, 8]
 
 
-def test_of_several_optimizer_steps_the_largest_counts_and_a_step_taken_again_begins_anew(rollout, tmp_path):
+def test_of_several_optimizer_steps_the_largest_counts_and_a_step_taken_again_begins_anew(
+    rollout, tmp_path
+):
     policy, packed = rollout
     small, large = "grpo,entropy-bonus:coef=0.001", "grpo,entropy-bonus:coef=0.1"
     (first,) = measured(policy, packed, large, "grpo", tmp_path).values()
@@ -124,7 +136,9 @@ def test_gradients_and_weights_are_left_alone(rollout, tmp_path):
     for parameter in learner.parameters.values():
         parameter.grad = torch.full_like(parameter, 0.5)
     before, random = learner.digest(), torch.get_rng_state()
-    own_term.before_update(1, learner.prepare(packed), learner.control.init(), None, range(packed.batch.n_paths))
+    own_term.before_update(
+        1, learner.prepare(packed), learner.control.init(), None, range(packed.batch.n_paths)
+    )
     assert read_effect(tmp_path).own_term[1] > 0
     assert learner.digest() == before and torch.equal(torch.get_rng_state(), random)
     assert all(bool((parameter.grad == 0.5).all()) for parameter in learner.parameters.values())

@@ -23,9 +23,14 @@ def history(success, tokens):
 
 
 def result(histories, peers):
-    ahead = {seed: histories[seed].validations[-1].success - peers[seed].validations[-1].success for seed in histories}
+    ahead = {
+        seed: histories[seed].validations[-1].success - peers[seed].validations[-1].success
+        for seed in histories
+    }
     mean = Estimate(sum(ahead.values()) / 2, 0.0125, 2) if ahead else None
-    return MethodResult(histories, {}, mean, {seed: one.spent for seed, one in histories.items()}, len(histories))
+    return MethodResult(
+        histories, {}, mean, {seed: one.spent for seed, one in histories.items()}, len(histories)
+    )
 
 
 GRPO = {0: history(0.5, 10_000), 1: history(0.7, 12_000)}
@@ -37,8 +42,18 @@ FOUND = {
 WHAT = {
     "on": "math-python",
     "seeds": [0, 1],
-    "shared": {"env": "E", "policy": "tiny", "steps": 60, "token_budget": 0, "eval_tasks": 100, "eval_every": 20},
-    "methods": {"grpo": {"method": "grpo", "updates": 1}, "epo": {"method": "grpo,epo", "updates": 2}},
+    "shared": {
+        "env": "E",
+        "policy": "tiny",
+        "steps": 60,
+        "token_budget": 0,
+        "eval_tasks": 100,
+        "eval_every": 20,
+    },
+    "methods": {
+        "grpo": {"method": "grpo", "updates": 1},
+        "epo": {"method": "grpo,epo", "updates": 2},
+    },
 }
 
 
@@ -48,7 +63,14 @@ def made():
 
 
 def test_success_has_denominators_and_both_intervals(made):
-    assert made[0].header == ("method", "seeds", "before (%)", "after (%)", "pooled (%)", "ahead of grpo")
+    assert made[0].header == (
+        "method",
+        "seeds",
+        "before (%)",
+        "after (%)",
+        "pooled (%)",
+        "ahead of grpo",
+    )
     grpo, epo, aepo = made[0].rows
     assert grpo == ("grpo", "2/2", "25.0", "60.0 [0.0, 100.0]", "60.0 [53.1, 66.6] of 200", "")
     assert epo == ("epo", "2/2", "25.0", "80.0", "80.0 [73.9, 85.0] of 200", "+20.0 ± 1.2")
@@ -56,7 +78,14 @@ def test_success_has_denominators_and_both_intervals(made):
 
 
 def test_costs_are_counts_with_a_half_width(made):
-    assert made[1].rows[0] == ("grpo", "60", "11,000 ± 12,706", "1,100 ± 1,271", "2,200 ± 2,541", "1.5")
+    assert made[1].rows[0] == (
+        "grpo",
+        "60",
+        "11,000 ± 12,706",
+        "1,100 ± 1,271",
+        "2,200 ± 2,541",
+        "1.5",
+    )
     assert made[1].rows[1] == ("epo", "60", "9,000", "900", "1,800", "1.5")
     assert made[1].rows[2] == ("aepo", *["–"] * 5)
 
@@ -95,7 +124,10 @@ def test_a_table_is_readable_in_a_terminal_of_100_columns(made):
     for table in made:
         console.print(table)
     lines = console.file.getvalue().splitlines()
-    assert any(line.split()[:3] == ["epo", "2/2", "25.0"] and line.rstrip().endswith("+20.0 ± 1.2") for line in lines)
+    assert any(
+        line.split()[:3] == ["epo", "2/2", "25.0"] and line.rstrip().endswith("+20.0 ± 1.2")
+        for line in lines
+    )
     for table in made:
         for row in table.rows:
             assert any(line.split() == " ".join(row).split() for line in lines), row
@@ -103,13 +135,16 @@ def test_a_table_is_readable_in_a_terminal_of_100_columns(made):
 
 def test_a_note_follows_its_table():
     assert (
-        Table("T", ("a", "b"), [("1", "2")], "so").markdown() == "## T\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nso\n"
+        Table("T", ("a", "b"), [("1", "2")], "so").markdown()
+        == "## T\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nso\n"
     )
 
 
 def history_of(curve, entropy):
     valid = tuple(Validation(Spent(tokens=tokens), success, 10) for tokens, success in curve)
-    return History(valid, valid[-1].spent, {turn: Entropy(values) for turn, values in entropy.items()})
+    return History(
+        valid, valid[-1].spent, {turn: Entropy(values) for turn, values in entropy.items()}
+    )
 
 
 ONE = history_of([(0, 0.2), (100, 0.4), (200, 0.8)], {0: {1: 0.5, 2: 0.25}, 1: {2: 0.125}})
@@ -119,7 +154,12 @@ OTHER = history_of([(0, 0.4), (150, 0.5)], {0: {1: 0.75, 2: 0.25, 3: 0.5}})
 def test_success_is_linear_between_validations_and_a_run_keeps_its_last():
     assert successes([ONE, OTHER]) == [
         (0.0, 0.2, pytest.approx(0.3), 0.4),
-        (100.0, 0.4, pytest.approx((0.4 + 0.4 + 0.1 * 2 / 3) / 2), pytest.approx(0.4 + 0.1 * 2 / 3)),
+        (
+            100.0,
+            0.4,
+            pytest.approx((0.4 + 0.4 + 0.1 * 2 / 3) / 2),
+            pytest.approx(0.4 + 0.1 * 2 / 3),
+        ),
         (150.0, 0.5, pytest.approx(0.55), pytest.approx(0.6)),
         (200.0, 0.5, pytest.approx(0.65), 0.8),
     ]
@@ -127,7 +167,11 @@ def test_success_is_linear_between_validations_and_a_run_keeps_its_last():
 
 
 def test_entropy_of_a_step_is_of_the_seeds_that_came_so_far():
-    assert entropies([ONE, OTHER], 0) == [(1.0, 0.5, 0.625, 0.75), (2.0, 0.25, 0.25, 0.25), (3.0, 0.5, 0.5, 0.5)]
+    assert entropies([ONE, OTHER], 0) == [
+        (1.0, 0.5, 0.625, 0.75),
+        (2.0, 0.25, 0.25, 0.25),
+        (3.0, 0.5, 0.5, 0.5),
+    ]
     assert entropies([ONE, OTHER], 1) == [(2.0, 0.125, 0.125, 0.125)]
 
 
@@ -135,7 +179,9 @@ def test_entropy_of_a_step_is_of_the_seeds_that_came_so_far():
 def test_a_picture_has_a_row_for_every_three_methods(tmp_path, count):
     histories = {0: ONE, 1: OTHER}
     found = {f"m{number}": MethodResult(histories, {}, None, {}, 0) for number in range(count)}
-    save(draw({**found, "none": MethodResult({}, {0: "not begun"}, None, {}, 0)}), tmp_path / "x.png")
+    save(
+        draw({**found, "none": MethodResult({}, {0: "not begun"}, None, {}, 0)}), tmp_path / "x.png"
+    )
     data = (tmp_path / "x.png").read_bytes()
     width, height = struct.unpack(">II", data[16:24])
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
@@ -144,7 +190,10 @@ def test_a_picture_has_a_row_for_every_three_methods(tmp_path, count):
 
 
 def test_actions_by_turn_are_a_table_where_any_run_has_them():
-    runs = {seed: replace(history(0.5, 1), actions={"action_entropy/1": value}) for seed, value in ((0, 0.5), (1, 0.7))}
+    runs = {
+        seed: replace(history(0.5, 1), actions={"action_entropy/1": value})
+        for seed, value in ((0, 0.5), (1, 0.7))
+    }
     without, found = ({"grpo": MethodResult(own, {}, None, {}, 2)} for own in (GRPO, runs))
     assert "Actions by turn" not in [table.title for table in tables(without, "grpo", 2)]
     *_, table = tables(found, "grpo", 2)

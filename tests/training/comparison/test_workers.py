@@ -25,7 +25,9 @@ def alive(pid):
 
 def test_results_come_as_tasks_end_and_no_more_run_than_may(tmp_path):
     last = tmp_path / "last"
-    found = in_processes([partial(tasks.wait_for, last), partial(tasks.double, 1), partial(tasks.double, 2)], 2)
+    found = in_processes(
+        [partial(tasks.wait_for, last), partial(tasks.double, 1), partial(tasks.double, 2)], 2
+    )
     first = [next(found), next(found)]
     last.touch()
     assert (first, list(found)) == ([2, 4], ["last"])
@@ -53,7 +55,10 @@ def test_a_task_that_dies_every_time_is_given_up_and_the_others_go_on(tmp_path):
 def test_what_a_task_raises_comes_out_with_its_traceback():
     with pytest.raises(ValueError, match="no, not that") as caught:
         list(in_processes([partial(tasks.refuse, "no, not that")], 1))
-    assert str(caught.value) == "no, not that" and "raise ValueError(text)" in caught.value.__notes__[0]
+    assert (
+        str(caught.value) == "no, not that"
+        and "raise ValueError(text)" in caught.value.__notes__[0]
+    )
     with pytest.raises(RuntimeError, match="of a class") as caught:
         list(in_processes([tasks.raise_local], 1))
     assert str(caught.value) == "LocalError: of a class that nobody else can import"

@@ -39,10 +39,14 @@ class Talk(TextEnv):
         self.told.append(text)
         dice = sha256("|".join(self.told).encode()).digest()
         over = len(self.told) == self.most or dice[1] < 40
-        return Reply(f"heard {dice[2]}", reward=dice[0] % 3 / 2, stop=StopReason.ANSWERED if over else None)
+        return Reply(
+            f"heard {dice[2]}", reward=dice[0] % 3 / 2, stop=StopReason.ANSWERED if over else None
+        )
 
 
-def written(paths: Sequence[Sequence[Sequence[float]]], scores: Sequence[float] | None = None) -> Tree:
+def written(
+    paths: Sequence[Sequence[Sequence[float]]], scores: Sequence[float] | None = None
+) -> Tree:
     """Return a tree of paths from the prompt: of each agent turn the entropies of its tokens, answers in between."""
     tree = Tree((0, 0, 0), 0, "written", [Turn.unsampled(-1, "user", "?", np.zeros(2, np.int32))])
     for branch, turns in enumerate(paths):
@@ -61,7 +65,14 @@ def drawn(parent: int, entropies: Sequence[float]) -> Turn:
     entropy = np.array(entropies, np.float32)
     count = len(entropies)
     return Turn(
-        parent, "assistant", "said", np.zeros(count, np.int32), np.ones(count, np.bool_), -entropy, entropy, ended="end"
+        parent,
+        "assistant",
+        "said",
+        np.zeros(count, np.int32),
+        np.ones(count, np.bool_),
+        -entropy,
+        entropy,
+        ended="end",
     )
 
 
@@ -79,10 +90,16 @@ def turn_of() -> Callable[..., Turn]:
 def grow() -> Callable[..., list[Tree]]:
     """Return the trees that a control grows: `grow(control, group, most=4, tasks=12, **options of collect)`."""
     chat = Chat.from_folder(TINY)
-    actor = Actor(ScriptedEngine(chat, lambda heard, rng: str(rng.choice(WORDS))), chat, chat.end_ids)
+    actor = Actor(
+        ScriptedEngine(chat, lambda heard, rng: str(rng.choice(WORDS))), chat, chat.end_ids
+    )
 
-    def grown(control: Control, group: int, most: int = 4, tasks: int = 12, **options: Any) -> list[Tree]:
-        plan = control.plan and (lambda tree, event, key: control.plan(tree, event, key, control.init()))
+    def grown(
+        control: Control, group: int, most: int = 4, tasks: int = 12, **options: Any
+    ) -> list[Tree]:
+        plan = control.plan and (
+            lambda tree, event, key: control.plan(tree, event, key, control.init())
+        )
         given = {"key": (1, 2), "sampling": Sampling(), **options}
         return collect(actor, Talk(most), range(tasks), group=group, plan=plan, **given)
 

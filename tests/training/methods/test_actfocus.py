@@ -35,7 +35,9 @@ def example(batch_of):
 
 
 def test_section_j2_weights_by_entropy(example) -> None:
-    assert weights(example, actfocus()) == pytest.approx([0.5, 0.5, 1.5, 0.5, 0.75, 0.75, 1.5], abs=1e-12)
+    assert weights(example, actfocus()) == pytest.approx(
+        [0.5, 0.5, 1.5, 0.5, 0.75, 0.75, 1.5], abs=1e-12
+    )
 
 
 def test_the_mean_weight_of_a_turns_action_is_one(example) -> None:

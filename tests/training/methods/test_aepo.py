@@ -49,11 +49,22 @@ def test_the_budget_lies_between_one_path_and_all_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("row", "rise", "chance"),
-    [(0, 0, 0.5), (2, 0, 0.444444), (2, 0.5, 0.544444), (6, 0, 0.285714), (10, 0, 0.0), (10, 1, 0.2), (20, 1, 0.0)],
+    [
+        (0, 0, 0.5),
+        (2, 0, 0.444444),
+        (2, 0.5, 0.544444),
+        (6, 0, 0.285714),
+        (10, 0, 0.0),
+        (10, 1, 0.2),
+        (20, 1, 0.0),
+    ],
 )
 def test_sheet_d_table_of_probabilities(row, rise, chance) -> None:
     assert fork_chance(0.5, 0.2 * rise, 0.05 * row) == pytest.approx(chance, abs=1e-6)
-    u, fade = np.arange(0.0005, 1, 0.001), max(0.0, 1 - 0.05 * row)  # the code's own test, on a fine grid of draws
+    u, fade = (
+        np.arange(0.0005, 1, 0.001),
+        max(0.0, 1 - 0.05 * row),
+    )  # the code's own test, on a fine grid of draws
     assert (((u + 0.2 * rise) * fade).clip(0, 1) >= 0.5).mean() == pytest.approx(chance, abs=2e-3)
 
 
@@ -66,15 +77,20 @@ def test_the_probe_tells_how_much_surer_the_policy_is_behind_answers(tree_of) ->
     tree = tree_of([[[1.0, 1.0], [0.5, 0.5], [1.5, 0.9, 99.0]]])
     tool = (0.5 + 0.5 + 1.5 + 0.9) / 2
     assert probed(tree, 2, 2) == pytest.approx((2.0 - tool) / log(2), rel=1e-6)
-    assert probed(tree, 2, 2, first=0) == pytest.approx((2.0 - (2.0 + 2 * tool) / 3) / log(2), rel=1e-6)
+    assert probed(tree, 2, 2, first=0) == pytest.approx(
+        (2.0 - (2.0 + 2 * tool) / 3) / log(2), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
-    ("method", "first", "paths"), [(aepo_branching, 1, 4), (partial(aepo_branching, variant="code"), 0, 5)]
+    ("method", "first", "paths"),
+    [(aepo_branching, 1, 4), (partial(aepo_branching, variant="code"), 0, 5)],
 )
 def test_a_probe_without_an_answer_leaves_half_of_the_budget(tree_of, method, first, paths) -> None:
     assert probed(tree_of([[[2.0]]]), 2, 2, first) == probed(tree_of([[]]), 2, 2, first) == 0
-    assert method(group=8, **SMALL).plan(tree_of([[[2.0]]]), Event("idle", 0, -1, 8), KEY, {}) == [Spawn(0, n=paths)]
+    assert method(group=8, **SMALL).plan(tree_of([[[2.0]]]), Event("idle", 0, -1, 8), KEY, {}) == [
+        Spawn(0, n=paths)
+    ]
 
 
 def test_the_plan_begins_with_a_probe_that_is_not_forked(tree_of) -> None:
@@ -82,8 +98,14 @@ def test_the_plan_begins_with_a_probe_that_is_not_forked(tree_of) -> None:
         plan = method(group=4, base=9.0, **SMALL).plan
         assert plan(tree_of([[]]), Event("start", 0, -1, 4), KEY, {}) == [Spawn(0, trained=False)]
         tree = tree_of([[[0.1], [9.0]]])
-        assert plan(tree, Event("turn", 2, 0, 4), KEY, {}) == plan(tree, Event("end", 3, 0, 4), KEY, {}) == []
-    assert plan(tree, Event("idle", 0, -1, 2), KEY, {}) == [Spawn(0)]  # the code's rest begins one by one
+        assert (
+            plan(tree, Event("turn", 2, 0, 4), KEY, {})
+            == plan(tree, Event("end", 3, 0, 4), KEY, {})
+            == []
+        )
+    assert plan(tree, Event("idle", 0, -1, 2), KEY, {}) == [
+        Spawn(0)
+    ]  # the code's rest begins one by one
     assert aepo_branching(group=4).plan(tree, Event("idle", 0, -1, 2), KEY, {}) == []
 
 
@@ -98,15 +120,28 @@ def chained(tree_of, turn_of, forked):
 
 @pytest.mark.parametrize(
     ("forked", "row"),
-    [((0, 0, 0), 0), ((1, 0, 0), 0), ((0, 0, 1), 1), ((0, 1, 1), 2), ((1, 1, 1), 3), ((1, 0, 1), 1)],
+    [
+        ((0, 0, 0), 0),
+        ((1, 0, 0), 0),
+        ((0, 0, 1), 1),
+        ((0, 1, 1), 2),
+        ((1, 1, 1), 3),
+        ((1, 0, 1), 1),
+    ],
 )
-def test_forks_in_a_row_are_counted_back_from_the_last_decision(tree_of, turn_of, forked, row) -> None:
+def test_forks_in_a_row_are_counted_back_from_the_last_decision(
+    tree_of, turn_of, forked, row
+) -> None:
     tree, said = chained(tree_of, turn_of, forked)
     assert forked_before(tree, said) == row
-    assert forks_in_a_row(tree, 4) == row  # the code decides behind the fourth answer: three turns were before
+    assert (
+        forks_in_a_row(tree, 4) == row
+    )  # the code decides behind the fourth answer: three turns were before
 
 
-def test_the_code_counts_forks_of_the_whole_tree_and_the_paper_those_of_the_path(tree_of, turn_of) -> None:
+def test_the_code_counts_forks_of_the_whole_tree_and_the_paper_those_of_the_path(
+    tree_of, turn_of
+) -> None:
     tree = tree_of([[[1.0], [1.0], [1.0]], [[1.0], [1.0], [1.0]]])
     tree.add(turn_of(2, [1.0]))  # behind the first answer of the first path
     assert forks_in_a_row(tree, 2) == 1
@@ -136,7 +171,8 @@ def test_grown_trees_have_a_probe_and_exact_budgets(grow) -> None:
     for tree in trees:
         assert [leaf.trained for leaf in tree.leaves] == [False] + [True] * 9
         probe = [
-            tree.turns[node].entropy[:2].astype(np.float64).sum() / log(2) for node in tree.replies(tree.leaves[0])
+            tree.turns[node].entropy[:2].astype(np.float64).sum() / log(2)
+            for node in tree.replies(tree.leaves[0])
         ]
         tilt = 0.5 * (probe[0] - np.mean(probe[1:])) if len(probe) > 1 else 0.0
         begun = min(max(round(9 / (1 + np.exp(-tilt))), 1), 9)
@@ -155,10 +191,21 @@ def test_the_code_forks_by_keyed_draws(grow) -> None:
     assert len(forked) > 15 and {sum(leaf.trained for leaf in tree.leaves) for tree in trees} == {8}
     for tree, leaf in forked:
         parent = tree.path(tree.leaves[leaf.parent])
-        said = [node for node in parent[: parent.index(leaf.fork)] if tree.turns[node].role == "assistant"]
-        last, first = (tree.turns[node].entropy[:2].astype(np.float64).sum() / log(2) for node in (said[-1], said[0]))
-        assert draws(0.5 + 0.2 * (last - first), 1, (1, 2, tree.task, leaf.parent, len(said))) == 1  # at most, as l ≥ 0
-    assert [to_json(tree) for tree in grow(control, 8, in_flight=1)] == [to_json(tree) for tree in trees]
+        said = [
+            node
+            for node in parent[: parent.index(leaf.fork)]
+            if tree.turns[node].role == "assistant"
+        ]
+        last, first = (
+            tree.turns[node].entropy[:2].astype(np.float64).sum() / log(2)
+            for node in (said[-1], said[0])
+        )
+        assert (
+            draws(0.5 + 0.2 * (last - first), 1, (1, 2, tree.task, leaf.parent, len(said))) == 1
+        )  # at most, as l ≥ 0
+    assert [to_json(tree) for tree in grow(control, 8, in_flight=1)] == [
+        to_json(tree) for tree in trees
+    ]
 
 
 def test_single_turns_are_plain_groups(grow) -> None:
@@ -170,7 +217,11 @@ def weighed(batch_of, entropy, advantage, scale=0.2):
     """Return what the advantage becomes where the policy's entropy is now `entropy`."""
     batch = batch_of([[len(entropy)]], entropy=[7.0 * i for i in range(len(entropy))])
     now = Now(batch.logp_old, torch.tensor(entropy, dtype=torch.float64))
-    return aepo_advantage(scale=scale).shape(start_terms(batch.entropy * 0 + advantage), batch, now, {}).advantage
+    return (
+        aepo_advantage(scale=scale)
+        .shape(start_terms(batch.entropy * 0 + advantage), batch, now, {})
+        .advantage
+    )
 
 
 def test_sheet_d_example_of_the_entropy_advantage(batch_of) -> None:
@@ -179,11 +230,17 @@ def test_sheet_d_example_of_the_entropy_advantage(batch_of) -> None:
     assert z.tolist() == pytest.approx([-0.828079, -0.207020, 1.449138, -0.414039], abs=1e-6)
     expected = [0.834384, 0.958596, 1.289828, 0.917192]
     assert weighed(batch_of, entropy, 1.0).tolist() == pytest.approx(expected, abs=1e-6)
-    assert weighed(batch_of, entropy, -1.0).tolist() == pytest.approx([-value for value in expected], abs=1e-6)
+    assert weighed(batch_of, entropy, -1.0).tolist() == pytest.approx(
+        [-value for value in expected], abs=1e-6
+    )
 
 
 def test_equal_entropies_one_token_and_no_advantage_change_nothing(batch_of) -> None:
-    assert weighed(batch_of, [0.1, 0.1, 0.1], 1.0).tolist() == [1, 1, 1]  # their mean is not 0.1 to the last bit
+    assert weighed(batch_of, [0.1, 0.1, 0.1], 1.0).tolist() == [
+        1,
+        1,
+        1,
+    ]  # their mean is not 0.1 to the last bit
     assert weighed(batch_of, [0.7], -1.0).tolist() == [-1]
     assert weighed(batch_of, [0.1, 0.9], 0.0).tolist() == [0, 0]
     assert standardized(torch.zeros(0), batch_of([[0]])).tolist() == []
@@ -197,10 +254,16 @@ def test_a_very_sure_token_keeps_the_sign_of_its_advantage(batch_of) -> None:
 
 def test_a_token_that_paths_share_counts_once(batch_of) -> None:
     batch = batch_of([[2], [2]], entropy=[0.1, 0.4, 0.1, 1.2])
-    batch = replace(batch, token=torch.tensor([0, 1, 0, 2]), share=torch.tensor([0.5, 1, 0.5, 1], dtype=torch.float64))
+    batch = replace(
+        batch,
+        token=torch.tensor([0, 1, 0, 2]),
+        share=torch.tensor([0.5, 1, 0.5, 1], dtype=torch.float64),
+    )
     unique = np.array([0.1, 0.4, 1.2])
     expected = (np.array([0.1, 0.4, 0.1, 1.2]) - unique.mean()) / unique.std(ddof=1)
-    assert standardized(batch.entropy, batch).tolist() == pytest.approx(expected.tolist(), abs=1e-12)
+    assert standardized(batch.entropy, batch).tolist() == pytest.approx(
+        expected.tolist(), abs=1e-12
+    )
 
 
 def clipped(batch_of, ratio, advantage, control, clip=0.2):
@@ -239,20 +302,36 @@ def test_the_coefficient_is_the_papers_everywhere(batch_of) -> None:
     """F = 1 + high where δ > 1 + high and A > 0; 0 where δ < 1 - low and A < 0; δ otherwise."""
     for ratio in np.linspace(0.3, 2.5, 23):
         for advantage in (-2.0, -0.5, 0.5, 2.0):
-            held = 1.2 if ratio > 1.2 and advantage > 0 else 0.0 if ratio < 0.8 and advantage < 0 else ratio
+            held = (
+                1.2
+                if ratio > 1.2 and advantage > 0
+                else 0.0
+                if ratio < 0.8 and advantage < 0
+                else ratio
+            )
             _, found = clipped(batch_of, ratio, advantage, aepo_clip())
             assert found == pytest.approx(held * advantage, abs=1e-9)
 
 
 @pytest.mark.parametrize("advantage", [-1.0, 1.0])
-def test_bounds_that_hold_nothing_or_everything_keep_the_gradient_finite(batch_of, advantage) -> None:
-    assert clipped(batch_of, 3.0, advantage, aepo_clip(), clip=inf) == pytest.approx((-3 * advantage, 3 * advantage))
-    assert clipped(batch_of, 1.0, advantage, aepo_clip(), clip=0.0) == pytest.approx((-advantage, advantage))
+def test_bounds_that_hold_nothing_or_everything_keep_the_gradient_finite(
+    batch_of, advantage
+) -> None:
+    assert clipped(batch_of, 3.0, advantage, aepo_clip(), clip=inf) == pytest.approx(
+        (-3 * advantage, 3 * advantage)
+    )
+    assert clipped(batch_of, 1.0, advantage, aepo_clip(), clip=0.0) == pytest.approx(
+        (-advantage, advantage)
+    )
 
 
 def test_the_whole_is_its_parts(toy) -> None:
     control = aepo(group=6, scale=0.4)
     assert control.sets == {"branching", "surrogate"} and control.needs.now
-    assert [part.name for part in control.parts] == ["aepo-branching", "aepo-clip", "aepo-advantage"]
+    assert [part.name for part in control.parts] == [
+        "aepo-branching",
+        "aepo-clip",
+        "aepo-advantage",
+    ]
     plan = control.plan
     assert plan(None, Event("start", 0, -1, 6), KEY, control.init()) == [Spawn(0, trained=False)]

@@ -36,36 +36,57 @@ def test_sheet_c_table_of_probabilities(tree_of, rise, chance) -> None:
     plan, trials = arpo(variant="code", **SMALL).plan, 4000
     forked = [plan(tree, Event("turn", 4, 0, 5), (0, 0, task, 0), {}) for task in range(trials)]
     assert {tuple(spawns) for spawns in forked} <= {(), (Spawn(4),)}
-    assert np.mean([len(spawns) for spawns in forked]) == pytest.approx(chance, abs=0.03 if chance < 1 else 0)
+    assert np.mean([len(spawns) for spawns in forked]) == pytest.approx(
+        chance, abs=0.03 if chance < 1 else 0
+    )
 
 
 def test_draws_depend_on_the_key_alone_and_every_copy_is_a_trial_of_its_own() -> None:
-    keys = [(0, step, task, branch, 2) for step in range(10) for task in range(10) for branch in range(10)]
+    keys = [
+        (0, step, task, branch, 2)
+        for step in range(10)
+        for task in range(10)
+        for branch in range(10)
+    ]
     counts = [draws(0.3, 3, key) for key in keys]
     assert counts == [draws(0.3, 3, key) for key in keys]
-    assert np.bincount(counts, minlength=4) / len(keys) == pytest.approx([0.343, 0.441, 0.189, 0.027], abs=0.04)
+    assert np.bincount(counts, minlength=4) / len(keys) == pytest.approx(
+        [0.343, 0.441, 0.189, 0.027], abs=0.04
+    )
     assert draws(0.0, 5, keys[0]) == 0 and draws(1.0, 5, keys[0]) == 5
 
 
 def shared(batch_of, sharers, rewards):
     """Return a batch of paths of two tokens each, the first of which `sharers` have in common, and their advantage."""
     batch = batch_of([[2]] * len(rewards), scores=rewards)
-    token = torch.tensor([0 if i % 2 == 0 and i // 2 in sharers else i + 1 for i in range(2 * len(rewards))])
+    token = torch.tensor(
+        [0 if i % 2 == 0 and i // 2 in sharers else i + 1 for i in range(2 * len(rewards))]
+    )
     advantage = group_advantage(
-        torch.tensor(rewards, dtype=torch.float64), torch.zeros(4, dtype=torch.long), normalize="std", ddof=1, eps=1e-6
+        torch.tensor(rewards, dtype=torch.float64),
+        torch.zeros(4, dtype=torch.long),
+        normalize="std",
+        ddof=1,
+        eps=1e-6,
     )
     return replace(batch, token=token), advantage[batch.path]
 
 
-@pytest.mark.parametrize(("sharers", "prefix"), [((0, 2), 0.0), ((0, 1, 2), 0.288675), ((0, 1, 2, 3), 0.0)])
+@pytest.mark.parametrize(
+    ("sharers", "prefix"), [((0, 2), 0.0), ((0, 1, 2), 0.288675), ((0, 1, 2, 3), 0.0)]
+)
 def test_sheet_c_example_of_hard_attribution(batch_of, sharers, prefix) -> None:
     batch, advantage = shared(batch_of, sharers, [1.0, 1.0, 0.0, 0.0])
-    assert advantage[::2].tolist() == pytest.approx([0.866024, 0.866024, -0.866024, -0.866024], abs=1e-6)
+    assert advantage[::2].tolist() == pytest.approx(
+        [0.866024, 0.866024, -0.866024, -0.866024], abs=1e-6
+    )
     terms, now = start_terms(advantage), Now.at_start(batch)
     hard = arpo(attribution="hard").shape(terms, batch, now, {}).advantage
     for slot in range(8):
         inside = slot % 2 == 0 and slot // 2 in sharers
-        assert hard[slot].item() == pytest.approx(prefix if inside else advantage[slot].item(), abs=1e-6)
+        assert hard[slot].item() == pytest.approx(
+            prefix if inside else advantage[slot].item(), abs=1e-6
+        )
     assert arpo().shape(terms, batch, now, {}) is terms
 
 
@@ -79,7 +100,11 @@ def test_what_was_just_taken(tree_of) -> None:
     assert just_taken(tree, Event("turn", 2, 0, 1)) == [1]
     assert just_taken(tree, Event("end", 3, 0, 1)) == [1, 3]
     assert just_taken(tree, Event("end", 2, 0, 1)) == []  # the context was full before another turn
-    assert just_taken(tree, Event("start", 0, -1, 1)) == just_taken(tree, Event("idle", 0, -1, 1)) == []
+    assert (
+        just_taken(tree, Event("start", 0, -1, 1))
+        == just_taken(tree, Event("idle", 0, -1, 1))
+        == []
+    )
 
 
 def test_an_answer_is_decided_on_once(tree_of, turn_of) -> None:
@@ -98,7 +123,9 @@ def rise(tree, leaf):
     """Return by how much the turn behind a fork, on the path that it was forked from, exceeds the path's first."""
     path = tree.path(tree.leaves[leaf.parent])
     first, there = path[1], path[path.index(leaf.fork) + 1]
-    one, other = (tree.turns[node].entropy[:2].astype(np.float64).sum() / np.log(2) for node in (there, first))
+    one, other = (
+        tree.turns[node].entropy[:2].astype(np.float64).sum() / np.log(2) for node in (there, first)
+    )
     return one - other
 
 
@@ -117,11 +144,17 @@ def test_grown_trees_spend_their_budget_where_the_rule_says(grow, beam) -> None:
     for tree in trees:
         if tree.leaves[-1].parent < 0:  # topped up: the budget was there for every answer
             wanted = [node for node in answers(tree) if first_rise(tree, node) > 0]
-            assert {leaf.fork for leaf in tree.leaves[4:] if leaf.parent >= 0} == {*wanted} - behind_topped(tree)
+            assert {leaf.fork for leaf in tree.leaves[4:] if leaf.parent >= 0} == {
+                *wanted
+            } - behind_topped(tree)
 
 
 def answers(tree):
-    return [node for node, turn in enumerate(tree.turns) if turn.role == "user" and node and children(tree, node)]
+    return [
+        node
+        for node, turn in enumerate(tree.turns)
+        if turn.role == "user" and node and children(tree, node)
+    ]
 
 
 def children(tree, node):
@@ -133,7 +166,8 @@ def first_rise(tree, node):
     leaf = next(leaf for leaf in tree.leaves if node in tree.path(leaf))
     path = tree.path(leaf)
     one, other = (
-        tree.turns[said].entropy[:2].astype(np.float64).sum() for said in (path[path.index(node) + 1], path[1])
+        tree.turns[said].entropy[:2].astype(np.float64).sum()
+        for said in (path[path.index(node) + 1], path[1])
     )
     return one - other
 
@@ -151,13 +185,24 @@ def test_the_code_forks_behind_the_answer_while_the_path_goes_on(grow) -> None:
     assert len(forked) > 20 and {len(tree.leaves) for tree in trees} == {10}
     for tree, leaf in forked:
         parent = tree.path(tree.leaves[leaf.parent])
-        said = [node for node in parent[: parent.index(leaf.fork)] if tree.turns[node].role == "assistant"]
-        last, first = (tree.turns[node].entropy[:2].astype(np.float64).sum() / log(2) for node in (said[-1], said[0]))
+        said = [
+            node
+            for node in parent[: parent.index(leaf.fork)]
+            if tree.turns[node].role == "assistant"
+        ]
+        last, first = (
+            tree.turns[node].entropy[:2].astype(np.float64).sum() / log(2)
+            for node in (said[-1], said[0])
+        )
         assert draws(0.5 + 0.2 * (last - first), 1, (1, 2, tree.task, leaf.parent, len(said))) == 1
-    assert [to_json(tree) for tree in grow(control, 10, in_flight=1)] == [to_json(tree) for tree in trees]
+    assert [to_json(tree) for tree in grow(control, 10, in_flight=1)] == [
+        to_json(tree) for tree in trees
+    ]
     late = [leaf for tree in trees for leaf in tree.leaves[3:] if leaf.parent < 0]
     begun = {leaf.branch for leaf in late}
-    assert late and any(leaf.parent in begun for _, leaf in forked)  # topped up one by one, and forked in turn
+    assert late and any(
+        leaf.parent in begun for _, leaf in forked
+    )  # topped up one by one, and forked in turn
 
 
 @pytest.mark.parametrize("method", [arpo, partial(arpo, variant="code")])
@@ -168,7 +213,9 @@ def test_without_an_answer_it_is_plain_grpo(grow, method) -> None:
 
 def test_as_many_at_the_prompt_as_there_are_paths_is_no_branching(grow) -> None:
     assert arpo(group=5, initial=5).plan is None and arpo(group=1).plan is None
-    assert {leaf.parent for tree in grow(arpo(group=5, initial=5), 5) for leaf in tree.leaves} == {-1}
+    assert {leaf.parent for tree in grow(arpo(group=5, initial=5), 5) for leaf in tree.leaves} == {
+        -1
+    }
 
 
 def test_a_beam_of_one_never_forks(grow) -> None:

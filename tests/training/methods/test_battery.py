@@ -24,7 +24,9 @@ def parameter(number: int, case: Case):
     return pytest.param(case, id=f"{case.method}-{number}", marks=marks)
 
 
-each = pytest.mark.parametrize("case", [parameter(number, case) for number, case in enumerate(CASES)])
+each = pytest.mark.parametrize(
+    "case", [parameter(number, case) for number, case in enumerate(CASES)]
+)
 
 
 def test_every_method_has_a_case() -> None:
@@ -48,16 +50,24 @@ def broken(name):
     parts = {
         "neutral": {"shape": lambda terms, *_: replace(terms, weight=2 * terms.weight)},
         "acts": {},
-        "masked": {"shape": lambda terms, *_: replace(terms, weight=(1 + next(calls)) * terms.weight)},
+        "masked": {
+            "shape": lambda terms, *_: replace(terms, weight=(1 + next(calls)) * terms.weight)
+        },
         "split": {"shape": lambda terms, *_: replace(terms, surrogate=across_paths)},
-        "order": {"shape": lambda terms, batch, *_: replace(terms, weight=terms.weight * (1 + batch.path))},
+        "order": {
+            "shape": lambda terms, batch, *_: replace(terms, weight=terms.weight * (1 + batch.path))
+        },
         "pure": {"shape": lambda terms, *_: replace(terms, weight=terms.weight.mul_(2))},
         "finite": {"shape": lambda terms, *_: replace(terms, weight=terms.weight.double())},
         "saved": {"observe": lambda stats, state: ({"seen": (stats.step,)}, frozenset())},
         "needed": {"needs": Needs(entropy_grad=True)},
-        "unscored": {"credit": lambda batch, state: (batch.turns.score - batch.turns.score.mean())[batch.row]},
+        "unscored": {
+            "credit": lambda batch, state: (batch.turns.score - batch.turns.score.mean())[batch.row]
+        },
         "advantage_moves": {"shape": lambda terms, *_: replace(terms, surrogate=backwards)},
-        "entropy_moves": {"shape": lambda terms, *_: replace(terms, entropy_coef=terms.entropy_coef - 1)},
+        "entropy_moves": {
+            "shape": lambda terms, *_: replace(terms, entropy_coef=terms.entropy_coef - 1)
+        },
     }
     return Control(name=name, **parts[name])
 
@@ -88,7 +98,9 @@ def test_methods_that_set_different_things_commute(toy) -> None:
     for one, other in permutations([bonus, epo, grpo], 2):
         there = toy.learn(chain(one.control(), other.control()), [one.state, other.state])
         back = toy.learn(chain(other.control(), one.control()), [other.state, one.state])
-        assert abs(there[0] - back[0]) < 1e-12 and torch.allclose(there[1], back[1], rtol=0, atol=1e-13)
+        assert abs(there[0] - back[0]) < 1e-12 and torch.allclose(
+            there[1], back[1], rtol=0, atol=1e-13
+        )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -98,5 +110,7 @@ def test_the_card_is_complete(method) -> None:
 
 
 def test_every_file_of_a_method_is_in_the_table_of_contents() -> None:
-    files = [path for path in Path(methods.__file__).parent.glob("*.py") if path.name != "__init__.py"]
+    files = [
+        path for path in Path(methods.__file__).parent.glob("*.py") if path.name != "__init__.py"
+    ]
     assert {path.stem for path in files} <= set(re.findall(r"\w+", methods.__doc__))

@@ -10,7 +10,12 @@ import torch
 from turngym.envs import Outcome
 from turngym.training.columns import Now
 from turngym.training.control import Control, advantages, chain
-from turngym.training.methods.bilevel_gae import bilevel_advantage, bilevel_gae, turn_ends, turn_reward
+from turngym.training.methods.bilevel_gae import (
+    bilevel_advantage,
+    bilevel_gae,
+    turn_ends,
+    turn_reward,
+)
 from turngym.training.methods.ppo import ppo, value_head
 from turngym.training.objective import start_terms
 
@@ -19,7 +24,9 @@ SHEET = partial(bilevel_advantage, 1.0, 1.0, 0.95)
 
 
 def paying(batch, reward):
-    return replace(batch, turns=replace(batch.turns, reward=torch.tensor(reward, dtype=torch.float64)))
+    return replace(
+        batch, turns=replace(batch.turns, reward=torch.tensor(reward, dtype=torch.float64))
+    )
 
 
 @pytest.fixture
@@ -42,7 +49,9 @@ def test_a_turn_that_earns_nothing_ends_all_the_same(batch_of) -> None:
 
 
 def test_nothing_flows_back_over_a_turn_but_through_its_return(example) -> None:
-    later = replace(example, extras={"value": torch.tensor([0.3, 0.4, 0.5, 9.0, 0.7], dtype=torch.float64)})
+    later = replace(
+        example, extras={"value": torch.tensor([0.3, 0.4, 0.5, 9.0, 0.7], dtype=torch.float64)}
+    )
     assert SHEET(later)[:3].tolist() == SHEET(example)[:3].tolist()
     discounted = bilevel_advantage(1.0, 1.0, 0.0, example)  # turns apart
     assert discounted.tolist() == pytest.approx([-0.2, -0.3, -0.4, 0.4, 0.3], abs=1e-12)
@@ -63,7 +72,9 @@ def test_of_a_single_turn_it_is_gae_in_it(batch_of) -> None:
         ([0, 1, 0], [0.1, 0.2, 0.4], [0.7]),
     ],
 )
-def test_turns_without_a_token_leave_their_reward_to_a_neighbour(batch_of, tokens, reward, expected) -> None:
+def test_turns_without_a_token_leave_their_reward_to_a_neighbour(
+    batch_of, tokens, reward, expected
+) -> None:
     around = [[1], tokens, [0], [1]]  # paths before and behind, one of them without any token
     score = sum(reward)
     batch = paying(batch_of(around, scores=[5.0, score, 9.0, 7.0]), [5.0, *reward, 9.0, 7.0])
@@ -90,8 +101,13 @@ def test_failed_paths_have_no_part_in_mean_and_value_loss(batch_of) -> None:
 
 
 def test_a_token_that_paths_share_has_an_advantage_on_each(batch_of) -> None:
-    batch = paying(batch_of([[1, 1], [1, 1]], value=[0.5, 0.1, 0.5, 0.2], scores=[1.0, 0.0]), [0.0, 1.0, 0.0, 0.0])
-    shared = replace(batch, token=torch.tensor([0, 1, 0, 2]), share=torch.tensor([0.5, 1.0, 0.5, 1.0]).double())
+    batch = paying(
+        batch_of([[1, 1], [1, 1]], value=[0.5, 0.1, 0.5, 0.2], scores=[1.0, 0.0]),
+        [0.0, 1.0, 0.0, 0.0],
+    )
+    shared = replace(
+        batch, token=torch.tensor([0, 1, 0, 2]), share=torch.tensor([0.5, 1.0, 0.5, 1.0]).double()
+    )
     ours = SHEET(shared)
     assert ours.tolist() == SHEET(batch).tolist()
     assert ours[0] != ours[2]
@@ -129,7 +145,9 @@ SETTINGS = {"gamma": 0.9, "lam": 0.8, "gamma_turn": 0.7}
 def test_advantages_agree_with_the_equations(toy) -> None:
     raw, _ = reference(toy, toy.logits, **SETTINGS, clip=0.1)
     kept = toy.batch.path.numpy() < 4
-    assert bilevel_advantage(0.9, 0.8, 0.7, toy.batch)[kept].tolist() == pytest.approx(raw[kept].tolist(), abs=1e-12)
+    assert bilevel_advantage(0.9, 0.8, 0.7, toy.batch)[kept].tolist() == pytest.approx(
+        raw[kept].tolist(), abs=1e-12
+    )
     whitened = (raw[kept] - raw[kept].mean()) / np.sqrt(raw[kept].var(ddof=1) + 1e-8)
     ours = advantages(bilevel_gae(**SETTINGS), toy.batch, {})
     assert ours.tolist() == pytest.approx([*whitened, *[0.0] * 4], abs=1e-12)
@@ -139,8 +157,12 @@ def test_value_loss_and_its_gradient_agree_with_the_equations(toy, numeric_gradi
     control = replace(bilevel_gae(**SETTINGS, value_coef=0.7, value_clip=0.1), credit=None)
     plain, plain_gradient = toy.learn(Control(name="nothing"), {})
     loss, gradient = toy.learn(control, {})
-    assert loss - plain == pytest.approx(0.7 * reference(toy, toy.logits, **SETTINGS, clip=0.1)[1], abs=1e-12)
-    expected = numeric_gradient(lambda at: 0.7 * reference(toy, at, **SETTINGS, clip=0.1)[1], toy.logits)
+    assert loss - plain == pytest.approx(
+        0.7 * reference(toy, toy.logits, **SETTINGS, clip=0.1)[1], abs=1e-12
+    )
+    expected = numeric_gradient(
+        lambda at: 0.7 * reference(toy, at, **SETTINGS, clip=0.1)[1], toy.logits
+    )
     assert torch.allclose(gradient - plain_gradient, expected, atol=1e-8)
     held = (toy.current(toy.logits).extras["value"] - toy.batch.extras["value"]).abs() > 0.1
     assert 0 < held.sum() < toy.batch.n_slots

@@ -18,7 +18,9 @@ NAN, INF = float("nan"), float("inf")
 def tree(*scores, probe=None):
     """Return a tree with a leaf a score; NaN for a failure."""
     ends = [Outcome.INFRA_ERROR if score != score else Outcome.DONE for score in scores]
-    leaves = [Leaf(0, branch, end, "", score) for branch, (score, end) in enumerate(zip(scores, ends))]
+    leaves = [
+        Leaf(0, branch, end, "", score) for branch, (score, end) in enumerate(zip(scores, ends))
+    ]
     if probe is not None:
         leaves.append(Leaf(0, len(leaves), Outcome.DONE, "", probe, trained=False))
     return Tree((0, 0, 0), 0, "t", [], leaves)
@@ -28,23 +30,40 @@ def test_sheet_example_of_the_dual_clip_with_the_limit_of_the_recipe(batch_of) -
     batch = batch_of([[2]])
     far = Current(torch.tensor([11.0, 9.0], dtype=torch.float64).log(), batch.entropy)
     for limit, expected in ((10.0, [10, 9]), (INF, [11, 9])):
-        terms = dapo(limit=limit).shape(start_terms(-torch.ones_like(far.logp)), batch, Now.at_start(batch), {})
+        terms = dapo(limit=limit).shape(
+            start_terms(-torch.ones_like(far.logp)), batch, Now.at_start(batch), {}
+        )
         assert (-terms.surrogate(far, batch, terms)).tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_sheet_example_of_overlong_shaping() -> None:
     length = torch.tensor([16000.0, 17000.0, 18432.0, 20480.0])
-    assert overlong_penalty(length, 20480, 4096, -1.0).tolist() == pytest.approx([0, -0.150391, -0.5, -1], abs=1e-6)
-    assert overlong_penalty(length, 20480, 4096, -inf).tolist() == pytest.approx([0, -0.150391, -0.5, -1], abs=1e-6)
+    assert overlong_penalty(length, 20480, 4096, -1.0).tolist() == pytest.approx(
+        [0, -0.150391, -0.5, -1], abs=1e-6
+    )
+    assert overlong_penalty(length, 20480, 4096, -inf).tolist() == pytest.approx(
+        [0, -0.150391, -0.5, -1], abs=1e-6
+    )
     beyond = torch.tensor([24576.0])
     assert overlong_penalty(beyond, 20480, 4096, -1.0).tolist() == [-1]
     assert overlong_penalty(beyond, 20480, 4096, -inf).tolist() == [-2]
 
 
 def test_the_length_of_a_path_is_what_was_sampled_in_all_its_turns(batch_of) -> None:
-    batch = batch_of([[3, 0, 3], [4], [0], [9]], scores=[1, 1, 1, NAN], ends=[*[Outcome.DONE] * 3, Outcome.INFRA_ERROR])
+    batch = batch_of(
+        [[3, 0, 3], [4], [0], [9]],
+        scores=[1, 1, 1, NAN],
+        ends=[*[Outcome.DONE] * 3, Outcome.INFRA_ERROR],
+    )
     score = dapo(longest=8, cache=4, overlong=2.0).reward(batch, {})
-    assert score.nan_to_num(-9.0).tolist() == [0, 0, 0, 1, 1, -9]  # 1 - 2·(6 - 4)/4 on each turn of the first
+    assert score.nan_to_num(-9.0).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        -9,
+    ]  # 1 - 2·(6 - 4)/4 on each turn of the first
 
 
 def test_shaping_comes_before_the_comparison_within_the_group(batch_of) -> None:
@@ -87,7 +106,9 @@ def reference(toy, at):
         4: 0.0,
     }
     total = 0.0
-    for r, path in zip((toy.current(at).logp - toy.batch.logp_old).exp().tolist(), toy.batch.path.tolist()):
+    for r, path in zip(
+        (toy.current(at).logp - toy.batch.logp_old).exp().tolist(), toy.batch.path.tolist()
+    ):
         a = advantage[path]
         loss = max(-a * r, -a * min(max(r, 0.8), 1.28))
         total += min(loss, -a * 1.5) if a < 0 else loss
@@ -97,7 +118,9 @@ def reference(toy, at):
 def test_value_and_gradient_agree_with_the_equations(toy, numeric_gradient) -> None:
     loss, gradient = toy.learn(dapo(longest=7, cache=4, limit=1.5), {})
     assert loss == pytest.approx(reference(toy, toy.logits), abs=1e-12)
-    assert torch.allclose(gradient, numeric_gradient(lambda at: reference(toy, at), toy.logits), atol=1e-8)
+    assert torch.allclose(
+        gradient, numeric_gradient(lambda at: reference(toy, at), toy.logits), atol=1e-8
+    )
 
 
 def test_with_its_parts_off_it_is_grpo(toy) -> None:

@@ -63,8 +63,12 @@ def test_a_step_that_is_not_learned_from_has_neither_policy_term_nor_kl(batch_of
 def test_the_importance_weight_is_truncated(batch_of) -> None:
     batch = batch_of([[3]], logp_old=[-1.0, -1.0, -1.0], logp_roll=[-0.5, -1.5, -1.0])
     assert shaped(batch, dart()).weight.tolist() == pytest.approx([0.606531, 1.0, 1.0], abs=1e-6)
-    assert shaped(batch, dart(limit=1.2)).weight.tolist() == pytest.approx([0.606531, 1.2, 1.0], abs=1e-6)
-    assert shaped(batch, dart(limit=inf)).weight.tolist() == pytest.approx([0.606531, 1.648721, 1.0], abs=1e-6)
+    assert shaped(batch, dart(limit=1.2)).weight.tolist() == pytest.approx(
+        [0.606531, 1.2, 1.0], abs=1e-6
+    )
+    assert shaped(batch, dart(limit=inf)).weight.tolist() == pytest.approx(
+        [0.606531, 1.648721, 1.0], abs=1e-6
+    )
 
 
 def test_statistics_over_the_kept_steps_only(batch_of) -> None:
@@ -84,8 +88,12 @@ def test_votes_are_those_of_the_voters_alone() -> None:
 def test_steps_without_a_token_and_failed_paths_have_no_vote(batch_of) -> None:
     ends = [Outcome.DONE, Outcome.DONE, Outcome.INFRA_ERROR]
     entropy = [0.5, 0.2, 0.4, 0.0, 0.0]
-    batch = batch_of([[1, 0], [1, 0, 1], [2]], entropy=entropy, scores=[1.0, 0.0, float("nan")], ends=ends)
-    assert advantages(dart(), batch, {}).tolist() == pytest.approx([2**0.5, -(2**-0.5), -(2**-0.5), 0.0, 0.0])
+    batch = batch_of(
+        [[1, 0], [1, 0, 1], [2]], entropy=entropy, scores=[1.0, 0.0, float("nan")], ends=ends
+    )
+    assert advantages(dart(), batch, {}).tolist() == pytest.approx(
+        [2**0.5, -(2**-0.5), -(2**-0.5), 0.0, 0.0]
+    )
     assert shaped(batch, dart(limit=0.0)).weight[:3].tolist() == [1.0, 0.0, 1.0]
 
 
@@ -110,7 +118,10 @@ def reference(toy, logits, skip, limit, kl_coef):
     score, entropy = batch.turns.score[batch.row].numpy(), batch.entropy.numpy()
     total = 0.0
     for slot in range(len(path)):
-        ratio, kl = np.exp(logp[slot] - old[slot]), np.exp(ref[slot] - logp[slot]) - ref[slot] + logp[slot] - 1
+        ratio, kl = (
+            np.exp(logp[slot] - old[slot]),
+            np.exp(ref[slot] - logp[slot]) - ref[slot] + logp[slot] - 1,
+        )
         if path[slot] == 4:
             total += kl_coef * kl
             continue
@@ -129,4 +140,6 @@ def test_loss_and_gradient_agree_with_the_equations(toy, numeric_gradient) -> No
     settings = {"skip": 0.3, "limit": 1.0, "kl_coef": 0.1}
     loss, gradient = toy.learn(dart(**settings), {})
     assert loss == pytest.approx(reference(toy, toy.logits, **settings), abs=1e-12)
-    assert torch.allclose(gradient, numeric_gradient(lambda at: reference(toy, at, **settings), toy.logits), atol=1e-8)
+    assert torch.allclose(
+        gradient, numeric_gradient(lambda at: reference(toy, at, **settings), toy.logits), atol=1e-8
+    )

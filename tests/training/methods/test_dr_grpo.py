@@ -33,7 +33,9 @@ def reference(toy, at):
 def test_value_and_gradient_agree_with_the_equation(toy, numeric_gradient) -> None:
     loss, gradient = toy.learn(dr_grpo(size=7, clip_low=0.1, clip_high=0.3), {})
     assert loss == pytest.approx(reference(toy, toy.logits), abs=1e-12)
-    assert torch.allclose(gradient, numeric_gradient(lambda at: reference(toy, at), toy.logits), atol=1e-8)
+    assert torch.allclose(
+        gradient, numeric_gradient(lambda at: reference(toy, at), toy.logits), atol=1e-8
+    )
 
 
 def test_it_is_the_preset_of_grpo_that_its_card_names(toy) -> None:

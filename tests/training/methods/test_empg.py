@@ -32,7 +32,9 @@ def example(batch_of):
 
 def test_sheet_section_b_gain_and_clarity() -> None:
     gain, clear = modulation(torch.tensor(STEPS, dtype=torch.float64), 1.0, 1.0)
-    assert gain.tolist() == pytest.approx([1.431571, 0.734993, 1.025765, 0.526645, 1.281026], abs=1e-6)
+    assert gain.tolist() == pytest.approx(
+        [1.431571, 0.734993, 1.025765, 0.526645, 1.281026], abs=1e-6
+    )
     assert clear.tolist() == pytest.approx([1.0, 0.513417, 0.716531, 0.367879, 0.894839], abs=1e-6)
     assert gain.mean().item() == pytest.approx(1.0, abs=1e-15)
 
@@ -40,11 +42,15 @@ def test_sheet_section_b_gain_and_clarity() -> None:
 def test_sheet_section_b_advantages(example) -> None:
     sign = [1.0] * 6 + [-1.0] * 4
     raw = modulated(example, sign, empg(**SHEET, center=False))[::2]
-    assert raw.tolist() == pytest.approx([1.457242, 0.770819, 1.025765, -0.481903, -1.281026], abs=1e-6)
+    assert raw.tolist() == pytest.approx(
+        [1.457242, 0.770819, 1.025765, -0.481903, -1.281026], abs=1e-6
+    )
     assert raw.mean().item() == pytest.approx(0.298179, abs=1e-6)
     final = modulated(example, sign, empg(**SHEET))
     expected = [1.159062, 0.472640, 0.727586, -0.780083, -1.579205]
-    assert final.tolist() == pytest.approx([value for value in expected for _ in range(2)], abs=1e-6)
+    assert final.tolist() == pytest.approx(
+        [value for value in expected for _ in range(2)], abs=1e-6
+    )
 
 
 def test_steps_of_equal_entropy_leave_only_the_bonus(batch_of) -> None:
@@ -98,7 +104,9 @@ def test_failed_paths_count_nowhere_and_stay_at_zero(batch_of) -> None:
 def test_a_step_that_paths_share_counts_once_for_each(batch_of) -> None:
     entropy = [0.2, 0.8, 0.2, 0.5]
     batch = batch_of([[1, 1], [1, 1]], entropy=entropy)
-    shared = replace(batch, token=torch.tensor([0, 1, 0, 2]), share=torch.tensor([0.5, 1.0, 0.5, 1.0]).double())
+    shared = replace(
+        batch, token=torch.tensor([0, 1, 0, 2]), share=torch.tensor([0.5, 1.0, 0.5, 1.0]).double()
+    )
     sign = [1.0, 1.0, -1.0, -1.0]
     assert torch.equal(modulated(shared, sign, empg()), modulated(batch, sign, empg()))
 
@@ -111,13 +119,17 @@ def test_the_steps_are_those_of_the_whole_batch_not_of_a_group(example) -> None:
 
 def test_tokens_of_a_step_may_differ_in_advantage(batch_of) -> None:
     batch = batch_of([[2], [1]], entropy=[0.5, 0.5, 0.5])
-    assert modulated(batch, [1.0, 3.0, 0.0], empg()).tolist() == pytest.approx([0.0, 2.0, -1.0], abs=1e-12)
+    assert modulated(batch, [1.0, 3.0, 0.0], empg()).tolist() == pytest.approx(
+        [0.0, 2.0, -1.0], abs=1e-12
+    )
 
 
 def reference(toy, advantage, k, k_next, zeta):
     """Return A_final by the equations, step by step in NumPy."""
     path, turn, entropy = toy.batch.path.numpy(), toy.batch.turn.numpy(), toy.batch.entropy.numpy()
-    found = [(j, t) for j in range(4) for t in range(turn[path == j].max() + 1)]  # the fifth path has failed
+    found = [
+        (j, t) for j in range(4) for t in range(turn[path == j].max() + 1)
+    ]  # the fifth path has failed
     level = {(j, t): entropy[(path == j) & (turn == t)].mean() for j, t in found}
     low, high = min(level.values()), max(level.values())
     scaled = {key: (value - low) / (high - low + 1e-8) for key, value in level.items()}
@@ -135,7 +147,9 @@ def test_behind_grpo_it_agrees_with_the_equations(toy) -> None:
     control = chain(grpo(), empg(k=1.5, k_next=0.7, zeta=0.3))
     credit = advantages(control, toy.batch, [{}, {}])
     terms = control.shape(start_terms(credit), toy.batch, Now.at_start(toy.batch), [{}, {}])
-    assert terms.advantage.tolist() == pytest.approx(reference(toy, credit, 1.5, 0.7, 0.3), abs=1e-12)
+    assert terms.advantage.tolist() == pytest.approx(
+        reference(toy, credit, 1.5, 0.7, 0.3), abs=1e-12
+    )
 
 
 def test_steps_and_means(batch_of) -> None:

@@ -8,7 +8,9 @@ from turngym.training.methods.entropy_bonus import entropy_bonus
 def test_the_loss_falls_by_the_coefficient_times_the_mean_entropy(toy) -> None:
     plain, _ = toy.learn(Control(name="nothing"), {})
     loss, _ = toy.learn(entropy_bonus(0.3), {})
-    assert loss - plain == pytest.approx(-0.3 * toy.current(toy.logits).entropy.mean().item(), abs=1e-12)
+    assert loss - plain == pytest.approx(
+        -0.3 * toy.current(toy.logits).entropy.mean().item(), abs=1e-12
+    )
 
 
 def test_the_gradient_is_that_of_the_softmax_entropy(toy) -> None:
@@ -23,7 +25,9 @@ def test_the_gradient_is_that_of_the_softmax_entropy(toy) -> None:
 
 def test_bonuses_add_up(toy) -> None:
     twice = chain(entropy_bonus(0.1), entropy_bonus(0.2))
-    assert toy.learn(twice, twice.init())[0] == pytest.approx(toy.learn(entropy_bonus(0.3), {})[0], abs=1e-12)
+    assert toy.learn(twice, twice.init())[0] == pytest.approx(
+        toy.learn(entropy_bonus(0.3), {})[0], abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("coef", [-0.1, float("nan"), float("inf")])

@@ -22,7 +22,9 @@ from turngym.training.methods.sent import spreads
 from turngym.training.methods.simko import likely
 from turngym.training.objective import start_terms
 
-ADVANTAGE = [0.5] * 3 + [-0.5] * 3 + [-0.25] * 5 + [0.25] * 4 + [0.0] * 4  # of the toy's slots, less the group's mean
+ADVANTAGE = (
+    [0.5] * 3 + [-0.5] * 3 + [-0.25] * 5 + [0.25] * 4 + [0.0] * 4
+)  # of the toy's slots, less the group's mean
 LEARNED = 15  # the toy's last path earned no score
 
 
@@ -45,7 +47,10 @@ def test_kl_cov_agrees_with_the_equation(toy, numeric_gradient) -> None:
 
     def loss(at):
         gap = (toy.current(at).logp - toy.batch.logp_old).tolist()
-        each = [-exp(x) * a + (0.7 * abs(x) if slot in held else 0) for slot, (x, a) in enumerate(zip(gap, ADVANTAGE))]
+        each = [
+            -exp(x) * a + (0.7 * abs(x) if slot in held else 0)
+            for slot, (x, a) in enumerate(zip(gap, ADVANTAGE))
+        ]
         return sum(each) / len(each)
 
     agree(toy, numeric_gradient, "kl-cov", loss, coef=0.7, share=0.2)
@@ -71,7 +76,10 @@ def test_flowrl_agrees_with_the_equation(toy, numeric_gradient) -> None:
 def test_simko_agrees_with_the_equation(toy, numeric_gradient) -> None:
     batch, top = toy.batch, toy.batch.extras["simko-likely"]
     unsure = torch.cat(
-        [batch.entropy[batch.path == p] > batch.entropy[batch.path == p].quantile(0.4) for p in range(5)]
+        [
+            batch.entropy[batch.path == p] > batch.entropy[batch.path == p].quantile(0.4)
+            for p in range(5)
+        ]
     )
     now = (toy.current(toy.logits).logp - batch.logp_old).exp().tolist()
 
@@ -81,8 +89,12 @@ def test_simko_agrees_with_the_equation(toy, numeric_gradient) -> None:
             r = (current.logp - batch.logp_old)[slot].exp().item()
             if unsure[slot] and batch.turns.score[batch.row[slot]] >= 1:
                 others = (current.extras["simko-likely"] - top)[slot, -3:].exp().tolist()
-                start = (toy.current(toy.logits).extras["simko-likely"] - top)[slot, -3:].exp().tolist()
-                r = 0.8 * r + 0.2 / 3 * sum(now[slot] / (was + 1e-8) * is_ for was, is_ in zip(start, others))
+                start = (
+                    (toy.current(toy.logits).extras["simko-likely"] - top)[slot, -3:].exp().tolist()
+                )
+                r = 0.8 * r + 0.2 / 3 * sum(
+                    now[slot] / (was + 1e-8) * is_ for was, is_ in zip(start, others)
+                )
             a = 1.1 * a if unsure[slot] and top[slot, 0] and a < 0 else a
             total -= min(r * a, min(max(r, 0.8), 1.2) * a)
         return total / len(ADVANTAGE)
@@ -96,7 +108,9 @@ def test_likely_tokens_stay_those_of_the_start() -> None:
     assert before[0, :3].tolist() == [1, 0, 1]
     after = likely(2, logits.flip(1), token, before)
     assert after[0, :3].tolist() == [1, 0, 1]
-    assert after[0, 3:].tolist() == pytest.approx([-2 - log(1 + exp(-1) + exp(-2)), -1 - log(1 + exp(-1) + exp(-2))])
+    assert after[0, 3:].tolist() == pytest.approx(
+        [-2 - log(1 + exp(-1) + exp(-2)), -1 - log(1 + exp(-1) + exp(-2))]
+    )
 
 
 def test_clip_cov_leaves_out_other_tokens_in_another_optimizer_step(toy) -> None:
@@ -104,16 +118,32 @@ def test_clip_cov_leaves_out_other_tokens_in_another_optimizer_step(toy) -> None
 
     def left(at: At) -> list[float]:
         batch = replace(toy.batch, at=at)
-        terms = control.shape(start_terms(torch.tensor(ADVANTAGE).double()), batch, now_of(toy.current(toy.logits)), {})
+        terms = control.shape(
+            start_terms(torch.tensor(ADVANTAGE).double()),
+            batch,
+            now_of(toy.current(toy.logits)),
+            {},
+        )
         assert int((terms.weight == 0).sum()) == int(0.2 * batch.n_slots)
         return terms.weight.tolist()
 
     assert left(At(1, 2, 9, 0)) == left(At(1, 2, 9, 0))
-    assert len({tuple(left(at)) for at in (At(1, 2, 9, 0), At(2, 2, 9, 0), At(1, 3, 9, 0), At(1, 2, 9, 1))}) == 4
+    assert (
+        len(
+            {
+                tuple(left(at))
+                for at in (At(1, 2, 9, 0), At(2, 2, 9, 0), At(1, 3, 9, 0), At(1, 2, 9, 1))
+            }
+        )
+        == 4
+    )
 
 
 def answering(tree: Tree, answers: list[str | None]) -> Tree:
-    leaves = [replace(leaf, info={} if own is None else {"answer": own}) for leaf, own in zip(tree.leaves, answers)]
+    leaves = [
+        replace(leaf, info={} if own is None else {"answer": own})
+        for leaf, own in zip(tree.leaves, answers)
+    ]
     turns = [replace(turn, text=f"{turn.text} {place}") for place, turn in enumerate(tree.turns)]
     return replace(tree, turns=turns, leaves=leaves)
 
@@ -135,14 +165,21 @@ def test_answers_of_any_kind_are_voted_on(tree_of) -> None:
 def test_votes_at_the_edges(tree_of) -> None:
     tree = tree_of([[[1.0]]] * 3)
     assert voted(answering(tree, [None] * 3)) == [-1] * 3
-    assert voted(answering(tree, ["7", None, None])) == [-1] * 3  # one alone among paths without an answer
+    assert (
+        voted(answering(tree, ["7", None, None])) == [-1] * 3
+    )  # one alone among paths without an answer
     assert voted(answering(tree_of([[[1.0]]]), ["7"])) == [0.5]
     assert worth([True, True], similarities(["same words", "same words"])) == [0.75, 0.75]
 
 
 def test_texts_are_alike_by_what_they_have_in_common() -> None:
     alike = similarities(["one two three", "one two four", "", "xyz"])
-    assert alike[0, 0] == pytest.approx(1) and 0.3 < alike[0, 1] < 1 and alike[0, 3] == 0 and not alike[2].any()
+    assert (
+        alike[0, 0] == pytest.approx(1)
+        and 0.3 < alike[0, 1] < 1
+        and alike[0, 3] == 0
+        and not alike[2].any()
+    )
 
 
 HALVES = ["½", "3", "0.5", "3", "\\frac12", None]
@@ -158,7 +195,14 @@ def test_votes_count_answers_that_the_grader_calls_the_same_as_one(tree_of) -> N
     tree = answering(tree_of([[[1.0]]] * 6), HALVES)
     assert agreed(tree, same_value) == pytest.approx([3 / 6, 2 / 6, 3 / 6, 2 / 6, 3 / 6, 0])
     assert elected(tree, same_value) == [1, 0, 1, 0, 1, 0]
-    assert [score > 0 for score in voted(tree, same_value)] == [True, False, True, False, True, False]
+    assert [score > 0 for score in voted(tree, same_value)] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
     shares = np.array([3, 2, 1]) / 6
     assert spreads(tree, same_value) == pytest.approx([-(shares * np.log(shares)).sum()] * 6)
     logp = np.array([float(tree.turns[leaf.node].logp_roll.sum()) for leaf in tree.leaves])
@@ -174,9 +218,14 @@ def test_the_columns_of_votes_are_made_with_the_sameness_that_is_given(tree_of, 
     tree = answering(tree_of([[[1.0]]] * 6), HALVES)
     control = METHODS[name](**({"measure": 1} if name == "sent" else {}))
     (column,) = control.needs.columns
-    found = [pack([tree], control.needs.columns, *same).batch.turns.columns[column] for same in ((), (same_value,))]
+    found = [
+        pack([tree], control.needs.columns, *same).batch.turns.columns[column]
+        for same in ((), (same_value,))
+    ]
     assert not torch.equal(*found)
-    made = torch.tensor([control.needs.columns[column](tree, same) for same in (spelled_alike, same_value)]).float()
+    made = torch.tensor(
+        [control.needs.columns[column](tree, same) for same in (spelled_alike, same_value)]
+    ).float()
     assert torch.equal(torch.stack(found), made)
 
 
@@ -201,7 +250,9 @@ def test_clip_cov_counts_paths_that_earned_a_score_and_no_others(toy) -> None:
     low, high = np.quantile(cov, [0.2, 0.9])
     open_ = [int(place) for place in np.flatnonzero((low < cov) & (cov < high))]
     for share, expected in ((1.0, len(open_)), (0.3, int(0.3 * LEARNED)), (0.01, 1)):
-        control = METHODS["clip-cov"](share=share, low=float(low), high=float(high), clip_low=inf, clip_high=inf)
+        control = METHODS["clip-cov"](
+            share=share, low=float(low), high=float(high), clip_low=inf, clip_high=inf
+        )
         terms = control.shape(start_terms(advantage), batch, now_of(toy.current(toy.logits)), {})
         left = np.flatnonzero(terms.weight.numpy() == 0).tolist()
         assert len(left) == expected and set(left) <= set(open_)
@@ -228,4 +279,6 @@ def test_what_a_failed_path_says_does_not_matter_to_the_others(toy, name, parame
 
     quiet, loud = terms(0.0), terms(5.0)
     for column in ("advantage", "weight", "clip_low", "clip_high", "scale"):
-        assert torch.allclose(getattr(quiet, column)[learned], getattr(loud, column)[learned], rtol=0, atol=1e-12)
+        assert torch.allclose(
+            getattr(quiet, column)[learned], getattr(loud, column)[learned], rtol=0, atol=1e-12
+        )

@@ -24,11 +24,15 @@ def penalties(batch, control, state=HISTORY):
     entropy = batch.entropy.clone().requires_grad_()
     terms = control.shape(start_terms(batch.logp_old), batch, Now.at_start(batch), state)
     current = Current(batch.logp_old, entropy)
-    return {p.name: (p.coef * p.value(current, batch, terms)).sum() for p in terms.penalties}, entropy
+    return {
+        p.name: (p.coef * p.value(current, batch, terms)).sum() for p in terms.penalties
+    }, entropy
 
 
 def test_sheet_example_of_the_penalty_by_token(example) -> None:
-    terms = epo(**NARROW).shape(start_terms(example.logp_old), example, Now.at_start(example), HISTORY)
+    terms = epo(**NARROW).shape(
+        start_terms(example.logp_old), example, Now.at_start(example), HISTORY
+    )
     band = terms.penalties[1].value(Current(example.logp_old, example.entropy), example, terms)
     assert band.tolist() == pytest.approx([0, 0, 0.15, 0, 0, 0.25, 0.95, 0], abs=1e-6)
 
@@ -72,12 +76,15 @@ def test_the_band_pushes_entropy_down_only_where_alpha_times_phase_exceeds_one(e
 
 def descended(batch, logits, steps=60, **parameters):
     """Return the entropies of slots, each with logits of its own, after descending on EPO's terms alone."""
-    terms = epo(coef=1.0, **parameters).shape(start_terms(batch.logp_old), batch, Now.at_start(batch), HISTORY)
+    terms = epo(coef=1.0, **parameters).shape(
+        start_terms(batch.logp_old), batch, Now.at_start(batch), HISTORY
+    )
     for _ in range(steps):
         logits = logits.detach().requires_grad_()
         entropy = torch.distributions.Categorical(logits=logits).entropy()
         sum(
-            (p.coef * p.value(Current(batch.logp_old, entropy), batch, terms)).sum() for p in terms.penalties
+            (p.coef * p.value(Current(batch.logp_old, entropy), batch, terms)).sum()
+            for p in terms.penalties
         ).backward()
         logits = logits - 0.5 * logits.grad
     return torch.distributions.Categorical(logits=logits.detach()).entropy()
@@ -86,7 +93,9 @@ def descended(batch, logits, steps=60, **parameters):
 def test_the_smoothing_term_moves_a_turn_back_into_the_band_by_its_own_gradient(batch_of) -> None:
     """Band 0.56 to 0.84 nats. With alpha·β = 4 a turn above it falls to its bound; the code's form moves nothing."""
     batch = batch_of([[2, 2]])
-    logits = torch.tensor([[0.3, 0.0, -0.3], [0.2, 0.0, 0.0], [3.5, 0.0, 0.0], [2.0, 0.0, 0.0]], dtype=torch.float64)
+    logits = torch.tensor(
+        [[0.3, 0.0, -0.3], [0.2, 0.0, 0.0], [3.5, 0.0, 0.0], [2.0, 0.0, 0.0]], dtype=torch.float64
+    )
     before = torch.distributions.Categorical(logits=logits).entropy()
     assert (before[:2] > 1.0).all() and before[2] < 0.56 < before[3] < 0.84
     band = {"low": 0.8, "high": 1.2}
@@ -94,7 +103,9 @@ def test_the_smoothing_term_moves_a_turn_back_into_the_band_by_its_own_gradient(
     assert after[:2].tolist() == pytest.approx([0.84, 0.84], abs=0.03)
     assert after[2] > 0.56 and (after < 0.87).all()
     bonus = descended(batch, logits, alpha=0.0, **band)
-    assert torch.equal(descended(batch, logits, variant="code", alpha=2.0, **band), bonus)  # four tokens: equal means
+    assert torch.equal(
+        descended(batch, logits, variant="code", alpha=2.0, **band), bonus
+    )  # four tokens: equal means
     # At the published alpha and β the bonus is only weaker above the band: entropy still rises there.
     published = descended(batch, logits, steps=8, alpha=0.1, **band)
     assert (published[:2] > before[:2]).all() and (
@@ -104,9 +115,13 @@ def test_the_smoothing_term_moves_a_turn_back_into_the_band_by_its_own_gradient(
 
 def test_at_every_published_alpha_and_step_the_whole_never_pushes_entropy_down() -> None:
     pull = [
-        alpha * phase_weight(step, steps, 3.0) for alpha, steps in ((0.05, 125), (0.1, 150)) for step in range(steps)
+        alpha * phase_weight(step, steps, 3.0)
+        for alpha, steps in ((0.05, 125), (0.1, 150))
+        for step in range(steps)
     ]
-    assert min(pull) > 0.0 and max(pull) == pytest.approx(0.2)  # the bracket 1 - alpha·β·s stays within 0.8 and 1.2
+    assert min(pull) > 0.0 and max(pull) == pytest.approx(
+        0.2
+    )  # the bracket 1 - alpha·β·s stays within 0.8 and 1.2
 
 
 def test_history_is_appended_once_a_training_step_after_its_last_update() -> None:
@@ -145,10 +160,14 @@ def test_value_and_gradient_agree_with_the_equations(toy, numeric_gradient, alph
     phase = 1 + np.exp(-3.0 * 3 / 5)
     plain, plain_gradient = toy.learn(Control(name="nothing"), {})
     loss, gradient = toy.learn(epo(steps=10, **settings), state)
-    assert loss - plain == pytest.approx(reference(toy, toy.logits, 1.2, phase, **settings), abs=1e-12)
+    assert loss - plain == pytest.approx(
+        reference(toy, toy.logits, 1.2, phase, **settings), abs=1e-12
+    )
     expected = numeric_gradient(lambda at: reference(toy, at, 1.2, phase, **settings), toy.logits)
     assert torch.allclose(gradient - plain_gradient, expected, atol=1e-8)
-    inside = (toy.current(toy.logits).entropy > 0.8 * 1.2) & (toy.current(toy.logits).entropy < 1.1 * 1.2)
+    inside = (toy.current(toy.logits).entropy > 0.8 * 1.2) & (
+        toy.current(toy.logits).entropy < 1.1 * 1.2
+    )
     assert 0 < inside.sum() < toy.batch.n_slots
 
 

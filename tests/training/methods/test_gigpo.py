@@ -83,11 +83,16 @@ def test_a_state_seen_twice_by_one_path_compares_it_with_itself(batch_of) -> Non
 
 
 def test_equal_observations_of_different_groups_are_not_compared(batch_of) -> None:
-    batch = with_turns(batch_of([[1], [1], [1], [1]], scores=[1.0, 0.0, 5.0, 5.0], groups=[0, 0, 7, 7]), anchor=[4] * 4)
+    batch = with_turns(
+        batch_of([[1], [1], [1], [1]], scores=[1.0, 0.0, 5.0, 5.0], groups=[0, 0, 7, 7]),
+        anchor=[4] * 4,
+    )
     assert credit(batch) == pytest.approx([1.0, -1.0, 0.0, 0.0])
 
 
-def test_a_turn_without_a_token_earns_for_those_before_it_and_is_compared_with_none(batch_of) -> None:
+def test_a_turn_without_a_token_earns_for_those_before_it_and_is_compared_with_none(
+    batch_of,
+) -> None:
     batch = with_turns(
         batch_of([[1, 0], [1, 1], [1, 1]], scores=[1.0, 0.0, 4.0]),
         anchor=[0, 1, 0, 1, 0, 1],
@@ -101,17 +106,25 @@ def test_a_turn_without_a_token_earns_for_those_before_it_and_is_compared_with_n
 def test_failed_paths_leave_both_groups_and_get_zero(batch_of) -> None:
     nan = float("nan")
     ends = [Outcome.DONE, Outcome.INFRA_ERROR, Outcome.DONE]
-    batch = with_turns(batch_of([[1], [1], [1]], scores=[1.0, nan, 0.0], ends=ends), reward=[1.0, 7.0, 0.0])
+    batch = with_turns(
+        batch_of([[1], [1], [1]], scores=[1.0, nan, 0.0], ends=ends), reward=[1.0, 7.0, 0.0]
+    )
     for statistic in ("path", "row"):
         assert credit(batch, statistic=statistic) == pytest.approx([1.0, 0.0, -1.0])
     assert credit(batch_of([[2]], scores=[nan], ends=[Outcome.TOOL_ERROR])) == [0.0, 0.0]
 
 
 def test_what_the_score_holds_beyond_the_rewards_is_paid_with_the_last_turn(batch_of) -> None:
-    batch = with_turns(batch_of([[1, 1], [1, 1, 1]], scores=[2.0, 0.3]), reward=[0.5, 1.0, 0.1, 0.1, 0.1])
+    batch = with_turns(
+        batch_of([[1, 1], [1, 1, 1]], scores=[2.0, 0.3]), reward=[0.5, 1.0, 0.1, 0.1, 0.1]
+    )
     assert paid(batch.turns).tolist() == pytest.approx([0.5, 1.5, 0.1, 0.1, 0.1], abs=1e-12)
-    narrow = replace(batch.turns, score=batch.turns.score.float(), reward=batch.turns.reward.float())
-    assert paid(narrow)[2:].tolist() == narrow.reward[2:].tolist()  # rounding of float32 is no reward
+    narrow = replace(
+        batch.turns, score=batch.turns.score.float(), reward=batch.turns.reward.float()
+    )
+    assert (
+        paid(narrow)[2:].tolist() == narrow.reward[2:].tolist()
+    )  # rounding of float32 is no reward
 
 
 def test_without_steps_it_is_grpo(toy) -> None:
@@ -124,7 +137,10 @@ def reference(turns, gamma, omega, spread):
     path, group, anchor = turns.path.numpy(), turns.group.numpy(), turns.anchor.numpy()
     reward, score = turns.reward.numpy(), turns.score.numpy()
     count = len(path)
-    returns = [sum(gamma ** (k - t) * reward[k] for k in range(t, count) if path[k] == path[t]) for t in range(count)]
+    returns = [
+        sum(gamma ** (k - t) * reward[k] for k in range(t, count) if path[k] == path[t])
+        for t in range(count)
+    ]
 
     def relative(value, votes):
         if len(votes) < 2:
@@ -134,9 +150,12 @@ def reference(turns, gamma, omega, spread):
 
     result = []
     for t in range(count):
-        episode = relative(score[t], [score[path == p][0] for p in np.unique(path[group == group[t]])])
+        episode = relative(
+            score[t], [score[path == p][0] for p in np.unique(path[group == group[t]])]
+        )
         step = relative(
-            returns[t], [returns[k] for k in range(count) if (group[k], anchor[k]) == (group[t], anchor[t])]
+            returns[t],
+            [returns[k] for k in range(count) if (group[k], anchor[k]) == (group[t], anchor[t])],
         )
         result.append((score[t] if episode is None else episode) + omega * (step or 0.0))
     return result

@@ -11,7 +11,9 @@ VERL = {"normalize": "std", "ddof": 1, "eps": 1e-6}
 
 def relative(scores, groups=None, **options):
     score = torch.tensor(scores, dtype=torch.float64)
-    return group_advantage(score, torch.tensor(groups or [0] * len(scores)), **{**VERL, **options}).tolist()
+    return group_advantage(
+        score, torch.tensor(groups or [0] * len(scores)), **{**VERL, **options}
+    ).tolist()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,9 @@ def test_failed_paths_leave_the_group_and_get_zero(batch_of) -> None:
     ends = [Outcome.DONE, Outcome.TOOL_ERROR, Outcome.TRUNCATED, Outcome.INFRA_ERROR]
     batch = batch_of([[1], [1], [1], [1]], scores=[1, nan, 0, nan], ends=ends)
     assert grpo().credit(batch, {}).tolist() == pytest.approx([0.707106, 0, -0.707106, 0], abs=1e-6)
-    assert grpo().credit(batch_of([[1]], scores=[nan], ends=[Outcome.INFRA_ERROR]), {}).tolist() == [0]
+    assert grpo().credit(
+        batch_of([[1]], scores=[nan], ends=[Outcome.INFRA_ERROR]), {}
+    ).tolist() == [0]
 
 
 def test_a_turn_without_a_sampled_token_still_counts_its_path(batch_of) -> None:

@@ -7,7 +7,13 @@ from turngym.training.methods import METHODS
 from turngym.training.methods.gspo import gspo
 from turngym.training.objective import start_terms
 
-ADVANTAGE = {0: 0.5, 1: -0.5, 2: -0.25, 3: 0.25, 4: 0.0}  # of the toy's paths, less the mean of the group
+ADVANTAGE = {
+    0: 0.5,
+    1: -0.5,
+    2: -0.25,
+    3: 0.25,
+    4: 0.0,
+}  # of the toy's paths, less the mean of the group
 
 
 def sequence_loss(toy, at, low, high):
@@ -40,6 +46,8 @@ def test_a_path_is_held_or_free_as_a_whole(toy) -> None:
 def test_it_always_averages_by_path_and_a_path_without_tokens_is_not_counted(batch_of) -> None:
     for paths in ([[3], [2]], [[3], [0], [2]]):
         batch = batch_of(paths)
-        terms = gspo().shape(start_terms(torch.ones_like(batch.logp_old)), batch, Now.at_start(batch), {})
+        terms = gspo().shape(
+            start_terms(torch.ones_like(batch.logp_old)), batch, Now.at_start(batch), {}
+        )
         assert terms.scale.tolist() == pytest.approx([5 / 6] * 3 + [5 / 4] * 2)
     assert gspo().sets == {"clip", "surrogate", "aggregation"}

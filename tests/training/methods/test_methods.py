@@ -25,9 +25,15 @@ def test_a_control_is_called_what_its_row_is_called(name) -> None:
 
 
 def test_a_description_has_the_card_and_the_parameters_with_their_ranges() -> None:
-    assert title("entropy-bonus") == "Entropy bonus (Williams & Peng 1991; Mnih et al., arXiv 1602.01783)."
+    assert (
+        title("entropy-bonus")
+        == "Entropy bonus (Williams & Peng 1991; Mnih et al., arXiv 1602.01783)."
+    )
     text = describe("entropy-bonus")
-    assert text.startswith("entropy-bonus\n\nEntropy bonus (Williams") and "L ← L - coef · mean H" in text
+    assert (
+        text.startswith("entropy-bonus\n\nEntropy bonus (Williams")
+        and "L ← L - coef · mean H" in text
+    )
     assert "coef=0.001 (" in text
     with pytest.raises(ValueError, match="no method is called 'grp'; did you mean 'grpo'"):
         describe("grp")
@@ -36,7 +42,9 @@ def test_a_description_has_the_card_and_the_parameters_with_their_ranges() -> No
 def test_every_card_says_what_it_turns_and_how_well_it_is_known() -> None:
     found = {name: evidence(name) for name in METHODS}
     assert found["bapo"] == ("clip", "A") and found["deng"] == ("advantage", "C")
-    assert [name for name, (knob, grade) in found.items() if not (knob and grade)] == ["turn-floor"]  # ours
+    assert [name for name, (knob, grade) in found.items() if not (knob and grade)] == [
+        "turn-floor"
+    ]  # ours
     assert plausible("grpo,deng:alpha=0.1,epo,eag-rl") == ["deng", "eag-rl"]
 
 
@@ -54,11 +62,16 @@ def test_the_text_of_a_signature_says_what_the_function_does(name) -> None:
     assert row.parameters("code").keys() == row.parameters().keys() - set(row.paper)
 
 
-@pytest.mark.parametrize("all_pairs", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["neighbours", "all"])
+@pytest.mark.parametrize(
+    "all_pairs", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["neighbours", "all"]
+)
 def test_two_base_algorithms_are_refused_before_they_are_built(all_pairs) -> None:
     alone = [name for name in METHODS if METHODS[name].recipe.get("method") == name]
     for one, other in combinations(alone, 2) if all_pairs else pairwise(alone):
-        with pytest.raises(ValueError, match=f"{one} and {other} both set credit; use one of them: --method {one} or"):
+        with pytest.raises(
+            ValueError,
+            match=f"{one} and {other} both set credit; use one of them: --method {one} or",
+        ):
             check_methods(f"{one},{other}")
         with pytest.raises(ValueError, match=f"{one} and {other} both set "):
             chain(*parse_methods(f"{one},{other}"))
@@ -78,8 +91,18 @@ def test_a_row_says_what_its_control_sets(name) -> None:
         "pool": 0.25,
     }
     rules = [rule for rule in METHODS[name].sets.values() if rule]
-    single = [{key: value} for rule in rules for key in rule for value in (rule[key], others.get(key, "paper"))]
-    for values in ({}, *rules, *single, {key: value for rule in rules for key, value in rule.items()}):
+    single = [
+        {key: value}
+        for rule in rules
+        for key in rule
+        for value in (rule[key], others.get(key, "paper"))
+    ]
+    for values in (
+        {},
+        *rules,
+        *single,
+        {key: value for rule in rules for key, value in rule.items()},
+    ):
         text = ",".join(f"{key}={value}" for key, value in values.items())
         (control,) = parse_methods(f"{name}:{text}" if text else name)
         assert set(methods._sets(name, text.split(",") if text else [])) == control.sets
@@ -92,7 +115,10 @@ def test_a_row_says_what_its_control_sets(name) -> None:
             "grpo,arpo,aepo",
             "arpo and aepo both set branching; use one of them: --method grpo,arpo or --method grpo,aepo",
         ),
-        ("grpo,cispo:hi=2,gspo", "cispo and gspo both set surrogate; use one of them: --method grpo,cispo:hi=2 or"),
+        (
+            "grpo,cispo:hi=2,gspo",
+            "cispo and gspo both set surrogate; use one of them: --method grpo,cispo:hi=2 or",
+        ),
         ("grpo:clip_high=0.3,starpo-s", "grpo and starpo-s both set clip"),
         ("rloo,reinforce", "rloo and reinforce both set surrogate"),
         ("rloo:variant=code,reinforce", ""),
@@ -113,7 +139,10 @@ def test_methods_that_set_the_same_are_refused_before_they_are_built(text, messa
     ("text", "message"),
     [
         ("epo:alpha=-1", "epo: alpha is -1.0; it must be 0 or more"),
-        ("grpo:normalise=std", "no parameter of grpo is called 'normalise'; did you mean 'normalize'"),
+        (
+            "grpo:normalise=std",
+            "no parameter of grpo is called 'normalise'; did you mean 'normalize'",
+        ),
         ("grpo:ddof=1.5", "grpo: ddof is '1.5'; it must be a whole number"),
         ("grpo,,epo", "write names with commas between"),
         ("epo:variant=code,gamma=3", "no parameter of epo is called 'gamma'"),
@@ -136,7 +165,9 @@ def test_a_function_of_ones_own_can_be_a_row(monkeypatch) -> None:
 
 
 def test_parse_methods_reads_names_in_order_with_their_parameters() -> None:
-    controls = parse_methods(" grpo:clip_high=0.28 ,epo:coef=0,alpha = 0.2,high=1.5, entropy-bonus:coef=0.01")
+    controls = parse_methods(
+        " grpo:clip_high=0.28 ,epo:coef=0,alpha = 0.2,high=1.5, entropy-bonus:coef=0.01"
+    )
     assert [control.name for control in controls] == ["grpo", "epo", "entropy-bonus"]
     assert "clip" in controls[0].sets
     assert not controls[1].needs.entropy_grad
@@ -157,7 +188,11 @@ def test_defaults_fill_only_parameters_that_exist_and_are_left_out(toy) -> None:
         return toy.learn(parse_methods(text, defaults)[0], state)[0]
 
     assert loss("epo:high=0.5", steps=10) == loss("epo:high=0.5,steps=10")
-    assert loss("epo:high=0.5,steps=4", steps=10) == loss("epo:high=0.5,steps=4") != loss("epo:high=0.5,steps=10")
+    assert (
+        loss("epo:high=0.5,steps=4", steps=10)
+        == loss("epo:high=0.5,steps=4")
+        != loss("epo:high=0.5,steps=10")
+    )
     assert parse_methods("grpo", {"steps": 10})[0].name == "grpo"
 
 

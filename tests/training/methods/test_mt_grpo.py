@@ -37,7 +37,9 @@ def test_sheet_section_j4_turn_advantage_alone(batch_of) -> None:
 
 
 def test_more_turns_are_split_at_the_first_result_only(batch_of) -> None:
-    three = credit(batch_of([[1, 1, 1], [1, 1, 1]], scores=[2.0, 1.0]), [1.0, 0.4, 0.6, 0.0, 1.0, 0.0])
+    three = credit(
+        batch_of([[1, 1, 1], [1, 1, 1]], scores=[2.0, 1.0]), [1.0, 0.4, 0.6, 0.0, 1.0, 0.0]
+    )
     half = 0.5**0.5 / (0.5**0.5 + 1e-4) * 0.5**0.5
     assert three == pytest.approx([half, 0.0, 0.0, -half, 0.0, 0.0], abs=1e-12)
 
@@ -48,13 +50,18 @@ def test_without_variance_there_is_no_advantage(batch_of) -> None:
 
 def test_a_path_alone_in_its_group_keeps_its_rewards(batch_of) -> None:
     shrink = 1 + 1e-4
-    assert credit(batch_of([[1, 1]], scores=[3.0]), [1.0, 2.0]) == pytest.approx([3 / shrink, 2 / shrink])
+    assert credit(batch_of([[1, 1]], scores=[3.0]), [1.0, 2.0]) == pytest.approx(
+        [3 / shrink, 2 / shrink]
+    )
     assert credit(batch_of([[1]], scores=[3.0]), [3.0]) == pytest.approx([3 / shrink])
 
 
 def test_the_reward_of_a_path_without_result_is_all_outcome(batch_of) -> None:
     mixed = credit(batch_of([[1, 1], [1]], scores=[1.0, 1.0]), [1.0, 0.0, 1.0])
-    turn, outcome = 0.5**0.5 / (0.5**0.5 + 1e-4) * 0.5**0.5, -(0.5**0.5) / (0.5**0.5 + 1e-4) * 0.5**0.5
+    turn, outcome = (
+        0.5**0.5 / (0.5**0.5 + 1e-4) * 0.5**0.5,
+        -(0.5**0.5) / (0.5**0.5 + 1e-4) * 0.5**0.5,
+    )
     assert mixed == pytest.approx([outcome + turn, outcome, 0.0], abs=1e-12)
 
 
@@ -82,14 +89,18 @@ def test_it_agrees_with_the_equations(batch_of) -> None:
 
     def standard(values):
         mean = np.array([values[groups == group].mean() for group in groups])
-        return (values - mean) / (np.array([values[groups == group].std(ddof=1) for group in groups]) + 1e-4)
+        return (values - mean) / (
+            np.array([values[groups == group].std(ddof=1) for group in groups]) + 1e-4
+        )
 
     outcome, turn, total = standard(score - earned), standard(earned), standard(score)
     expected = []
     for path, length in enumerate(lengths):
         first = outcome[path] + 0.7 * turn[path] if length > 1 else total[path]
         expected += [first] + [outcome[path]] * (length - 1)
-    batch = batch_of([[1] * length for length in lengths], scores=score.tolist(), groups=groups.tolist())
+    batch = batch_of(
+        [[1] * length for length in lengths], scores=score.tolist(), groups=groups.tolist()
+    )
     assert credit(batch, reward.tolist(), lam=0.7) == pytest.approx(expected, abs=1e-12)
 
 

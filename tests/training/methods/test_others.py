@@ -8,7 +8,15 @@ from turngym.tests.support.packages import install, working_in
 from turngym.training.commands import Methods
 from turngym.training.comparison.plan import plan
 from turngym.training.config import TrainConfig, read_recipe, reserved_of, to_toml
-from turngym.training.methods import GROUP, check_methods, describe, foreign, method_parameters, others, parse_methods
+from turngym.training.methods import (
+    GROUP,
+    check_methods,
+    describe,
+    foreign,
+    method_parameters,
+    others,
+    parse_methods,
+)
 
 OWN = '''"""Methods that I wrote."""
 
@@ -71,7 +79,9 @@ def test_a_function_of_a_module_is_a_method_with_parameters(folder):
 
 
 def test_its_card_is_what_the_function_says_or_the_module(folder):
-    assert describe("own_methods:sharpen").startswith("own_methods:sharpen\n\nMultiply every advantage by 1 + alpha.\n")
+    assert describe("own_methods:sharpen").startswith(
+        "own_methods:sharpen\n\nMultiply every advantage by 1 + alpha.\n"
+    )
     assert describe("own_methods:plain").startswith("own_methods:plain\n\nMethods that I wrote.\n")
 
 
@@ -79,14 +89,29 @@ def test_its_card_is_what_the_function_says_or_the_module(folder):
     ("text", "message"),
     [
         ("own_methods:sharpen:alpha=2", "own_methods:sharpen: alpha is 2.0; it must be 0 to 1"),
-        ("own_methods:sharpen:beta=2", "no parameter of own_methods:sharpen is called 'beta'; known are alpha"),
-        ("own_methods:sharpen:alpha", "own_methods:sharpen: 'alpha' is no parameter; write own_methods:sharpen:par"),
+        (
+            "own_methods:sharpen:beta=2",
+            "no parameter of own_methods:sharpen is called 'beta'; known are alpha",
+        ),
+        (
+            "own_methods:sharpen:alpha",
+            "own_methods:sharpen: 'alpha' is no parameter; write own_methods:sharpen:par",
+        ),
         ("own_methods:sharpn", "has no sharpn; did you mean 'sharpen'?"),
         ("own_nothing:f", "the method 'own_nothing:f': there is no module own_nothing"),
-        ("own_methods:loose", "the method 'own_methods:loose': x is annotated None; annotate it with float or int and"),
+        (
+            "own_methods:loose",
+            "the method 'own_methods:loose': x is annotated None; annotate it with float or int and",
+        ),
         ("own_methods:needy", "the method 'own_methods:needy': x has no default; give it one"),
-        ("own_methods:words", "x is annotated <class 'str'>; annotate it with float or int and a Range, Literal"),
-        ("own_methods:number", "the method 'own_methods:number' is a int; write a function that returns a Control"),
+        (
+            "own_methods:words",
+            "x is annotated <class 'str'>; annotate it with float or int and a Range, Literal",
+        ),
+        (
+            "own_methods:number",
+            "the method 'own_methods:number' is a int; write a function that returns a Control",
+        ),
         (
             "own_methods:wrong",
             "the method 'own_methods:wrong' returns a int; it must return a turngym.training.control",
@@ -125,8 +150,14 @@ def test_what_packages_declare_is_listed_with_the_package_and_nothing_is_importe
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gone", "the method gone of the package good-methods 'own_gone:f': there is no module own_gone"),
-        ("twice", "twice is declared by the packages good-methods and more-methods; uninstall all but one"),
+        (
+            "gone",
+            "the method gone of the package good-methods 'own_gone:f': there is no module own_gone",
+        ),
+        (
+            "twice",
+            "twice is declared by the packages good-methods and more-methods; uninstall all but one",
+        ),
         ("shar", r"no method is called 'shar'; did you mean 'sharp'\? known are .*sharp, .*twice"),
     ],
 )
@@ -137,13 +168,20 @@ def test_a_broken_declaration_is_an_error_only_where_it_is_used(packages, name, 
 
 
 def test_only_the_command_may_name_one(packages):
-    assert [foreign(text) for text in ("grpo,epo:alpha=1", "sharp", "grpo,own_methods:plain", "grpo,os:system")] == [
+    assert [
+        foreign(text)
+        for text in ("grpo,epo:alpha=1", "sharp", "grpo,own_methods:plain", "grpo,os:system")
+    ] == [
         *(False, True, True, True),
     ]
     (packages / "mine.toml").write_text('method = "grpo,own_methods:sharpen:alpha=0.1"\n')
-    (packages / "config.toml").write_text(to_toml(TrainConfig().changed(method="grpo,own_methods:plain"), {}))
+    (packages / "config.toml").write_text(
+        to_toml(TrainConfig().changed(method="grpo,own_methods:plain"), {})
+    )
     asked = reserved_of(TrainConfig().changed(method="grpo,own_methods:sharpen:alpha=0.1"))
-    with pytest.raises(ValueError, match=r"add --method grpo,own_methods:sharpen:alpha=0\.1 to the command"):
+    with pytest.raises(
+        ValueError, match=r"add --method grpo,own_methods:sharpen:alpha=0\.1 to the command"
+    ):
         read_recipe("mine.toml")
     assert read_recipe("mine.toml", allowed=asked).method == "grpo,own_methods:sharpen:alpha=0.1"
     assert "own_methods" not in sys.modules
@@ -152,7 +190,18 @@ def test_only_the_command_may_name_one(packages):
 def test_a_comparison_takes_a_method_in_place_of_a_recipe(folder):
     pytest.importorskip("matplotlib")
     (folder / "mine.toml").write_text('method = "grpo,own_methods:sharpen"\n')
-    found = plan(["grpo", "grpo,own_methods:sharpen:alpha=0.1"], "math-python", 1, {"steps": 1}, str(folder / "out"))
-    assert [trial.config.method for trial in found.trials] == ["grpo", "grpo,own_methods:sharpen:alpha=0.1"]
-    with pytest.raises(ValueError, match="name it in place of the recipe: turngym compare grpo,own_methods:sharpen"):
+    found = plan(
+        ["grpo", "grpo,own_methods:sharpen:alpha=0.1"],
+        "math-python",
+        1,
+        {"steps": 1},
+        str(folder / "out"),
+    )
+    assert [trial.config.method for trial in found.trials] == [
+        "grpo",
+        "grpo,own_methods:sharpen:alpha=0.1",
+    ]
+    with pytest.raises(
+        ValueError, match="name it in place of the recipe: turngym compare grpo,own_methods:sharpen"
+    ):
         plan(["grpo", "mine.toml"], "math-python", 1, {"steps": 1}, str(folder / "out2"))

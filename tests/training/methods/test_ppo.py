@@ -28,12 +28,16 @@ def test_sheet_example_of_the_value_loss_section_2(batch_of) -> None:
     batch = batch_of([[1]], scores=[1], value=[0.9])
     value = torch.tensor([1.5], dtype=torch.float64, requires_grad=True)
     current = Current(batch.logp_old, batch.entropy, {"value": value})
-    terms = ppo(value_clip=0.2).shape(start_terms(0 * batch.logp_old), batch, Now.at_start(batch), {})
+    terms = ppo(value_clip=0.2).shape(
+        start_terms(0 * batch.logp_old), batch, Now.at_start(batch), {}
+    )
     loss = objective(current, batch, terms, 1)
     assert loss.item() == pytest.approx(0.125, abs=1e-6)
     loss.backward()
     assert value.grad.item() == pytest.approx(0.5, abs=1e-12)  # v - R
-    value_inside = Current(batch.logp_old, batch.entropy, {"value": torch.tensor([1.05], dtype=torch.float64)})
+    value_inside = Current(
+        batch.logp_old, batch.entropy, {"value": torch.tensor([1.05], dtype=torch.float64)}
+    )
     terms = start_terms(batch.logp_old)
     loss = value_loss(partial(value_advantage, gamma=1.0, lam=1.0), 0.2, value_inside, batch, terms)
     assert loss.item() == pytest.approx(0.05**2, abs=1e-12)
@@ -48,7 +52,9 @@ def test_sheet_example_of_the_clipped_term_and_its_dual_clip_section_2(sheet, ba
     one = batch_of([[1]], value=[0.0])
     far = Current(torch.tensor([4.0], dtype=torch.float64).log(), one.entropy)
     for limit, expected in ((3.0, 3.0), (float("inf"), 4.0)):
-        terms = ppo(limit=limit).shape(start_terms(-torch.ones(1).double()), one, Now.at_start(one), {})
+        terms = ppo(limit=limit).shape(
+            start_terms(-torch.ones(1).double()), one, Now.at_start(one), {}
+        )
         assert -terms.surrogate(far, one, terms).item() == pytest.approx(expected, abs=1e-6)
 
 
@@ -90,7 +96,9 @@ def reference(toy, at):
 def test_value_and_gradient_agree_with_the_equations(toy, numeric_gradient) -> None:
     loss, gradient = toy.learn(ppo(**SETTINGS), {})
     assert loss == pytest.approx(reference(toy, toy.logits), abs=1e-12)
-    assert torch.allclose(gradient, numeric_gradient(lambda at: reference(toy, at), toy.logits), atol=1e-8)
+    assert torch.allclose(
+        gradient, numeric_gradient(lambda at: reference(toy, at), toy.logits), atol=1e-8
+    )
     moved = (toy.current(toy.logits).extras["value"] - toy.batch.extras["value"]).abs()
     assert 0 < (moved > 0.1).sum() < len(moved)  # some values are held and some are not
 

@@ -17,7 +17,8 @@ def reference(toy, at, baseline):
     """Return the loss: minus the mean over paths of (s - b) times the path's log-probability."""
     logp, batch = toy.current(at).logp, toy.batch
     total = sum(
-        (SCORES[path] - BASELINES[baseline].get(path, 0.0)) * logp[batch.path == path].sum().item() for path in SCORES
+        (SCORES[path] - BASELINES[baseline].get(path, 0.0)) * logp[batch.path == path].sum().item()
+        for path in SCORES
     )
     return -total / batch.n_paths
 
@@ -38,12 +39,17 @@ def test_the_gradient_does_not_depend_on_the_old_policy(toy) -> None:
 
 def test_sheet_example_of_scores_less_their_mean_section_4() -> None:
     score, group = torch.tensor([1.0, 0, 0, 0, 3.0]), torch.tensor([0, 0, 0, 0, 1])
-    assert centred(score, group).tolist() == pytest.approx([0.75, -0.25, -0.25, -0.25, 3.0], abs=1e-6)
+    assert centred(score, group).tolist() == pytest.approx(
+        [0.75, -0.25, -0.25, -0.25, 3.0], abs=1e-6
+    )
 
 
 def test_edge_cases_of_the_baselines(batch_of) -> None:
     alone = batch_of([[2], [0]], scores=[0.7, 0.7], groups=[0, 1])
-    assert advantages(reinforce(baseline="group"), alone, {}).tolist() == [0.7, 0.7]  # a group of one
+    assert advantages(reinforce(baseline="group"), alone, {}).tolist() == [
+        0.7,
+        0.7,
+    ]  # a group of one
     assert advantages(reinforce(baseline="batch"), alone, {}).tolist() == [0, 0]  # no variance
     assert advantages(reinforce(), alone, {}).tolist() == [0.7, 0.7]
 

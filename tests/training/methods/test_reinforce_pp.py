@@ -15,7 +15,9 @@ def reference(batch, gamma, beta):
     rewarded = batch.turns.rewarded[batch.row].tolist()
     gap = (batch.logp_old - batch.logp_ref).tolist()
     for path in range(batch.n_paths):
-        slots = [slot for slot in range(batch.n_slots) if batch.path[slot] == path and rewarded[slot]]
+        slots = [
+            slot for slot in range(batch.n_slots) if batch.path[slot] == path and rewarded[slot]
+        ]
         total = batch.turns.score[batch.row[slots[-1]]].item() if slots else 0.0
         for last, slot in enumerate(reversed(slots)):
             total = (gamma * total if last else total) - beta * gap[slot]

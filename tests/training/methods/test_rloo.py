@@ -25,7 +25,9 @@ def test_it_is_the_score_less_the_mean_of_the_others() -> None:
 
 def test_a_group_of_one_keeps_its_score_and_equal_scores_give_zero() -> None:
     assert advantage([3.0, 0.1, 0.1, 0.1], [5, 2, 2, 2]) == [3.0, 0, 0, 0]
-    assert leave_one_out(torch.full((7,), 0.1), torch.zeros(7, dtype=torch.long)).tolist() == [0.0] * 7
+    assert (
+        leave_one_out(torch.full((7,), 0.1), torch.zeros(7, dtype=torch.long)).tolist() == [0.0] * 7
+    )
 
 
 def test_failed_paths_are_not_counted(batch_of) -> None:
@@ -36,7 +38,10 @@ def test_failed_paths_are_not_counted(batch_of) -> None:
 
 def paper(toy, at):
     logp, batch = toy.current(at).logp, toy.batch
-    return -sum(a * logp[batch.path == path].sum().item() for path, a in ADVANTAGE.items()) / batch.n_paths
+    return (
+        -sum(a * logp[batch.path == path].sum().item() for path, a in ADVANTAGE.items())
+        / batch.n_paths
+    )
 
 
 def code(toy, at):
@@ -47,11 +52,17 @@ def code(toy, at):
     return total / toy.batch.n_slots
 
 
-@pytest.mark.parametrize(("method", "equation"), [(rloo, paper), (partial(rloo, variant="code"), code)])
-def test_value_and_gradient_agree_with_the_equation(toy, numeric_gradient, method, equation) -> None:
+@pytest.mark.parametrize(
+    ("method", "equation"), [(rloo, paper), (partial(rloo, variant="code"), code)]
+)
+def test_value_and_gradient_agree_with_the_equation(
+    toy, numeric_gradient, method, equation
+) -> None:
     loss, gradient = toy.learn(method(), {})
     assert loss == pytest.approx(equation(toy, toy.logits), abs=1e-12)
-    assert torch.allclose(gradient, numeric_gradient(lambda at: equation(toy, at), toy.logits), atol=1e-8)
+    assert torch.allclose(
+        gradient, numeric_gradient(lambda at: equation(toy, at), toy.logits), atol=1e-8
+    )
 
 
 def test_the_code_leaves_the_policy_term_to_the_run() -> None:

@@ -13,20 +13,31 @@ from turngym.tests.support.toy import now_of
 from turngym.training.columns import Now
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Stats, advantages
-from turngym.training.methods.spear import better, chosen, gamma, newest, recalibrated, spear, tool_weight
+from turngym.training.methods.spear import (
+    better,
+    chosen,
+    gamma,
+    newest,
+    recalibrated,
+    spear,
+    tool_weight,
+)
 from turngym.training.objective import clip_cov, objective, start_terms
 from turngym.training.run import execute, prepare
 
 
 @pytest.mark.parametrize(
-    ("step", "strength"), [(0, 0), (25, 0.038060), (50, 0.146447), (100, 0.5), (150, 0.853553), (200, 1), (999, 1)]
+    ("step", "strength"),
+    [(0, 0), (25, 0.038060), (50, 0.146447), (100, 0.5), (150, 0.853553), (200, 1), (999, 1)],
 )
 def test_sheet_j6_table_of_the_strength(step, strength) -> None:
     assert gamma(step, 200) == pytest.approx(strength, abs=1e-6)
     assert gamma(step, 200, 0.5) == pytest.approx(strength / 2, abs=1e-6)
 
 
-@pytest.mark.parametrize(("step", "weight"), [(0, 1), (25, 0.853553), (50, 0.5), (100, 0), (101, 0), (300, 0)])
+@pytest.mark.parametrize(
+    ("step", "weight"), [(0, 1), (25, 0.853553), (50, 0.5), (100, 0), (101, 0), (300, 0)]
+)
 def test_sheet_j6_table_of_the_bonus(step, weight) -> None:
     assert tool_weight(step, 100) == pytest.approx(weight, abs=1e-6)
 
@@ -34,7 +45,10 @@ def test_sheet_j6_table_of_the_bonus(step, weight) -> None:
 def test_sheet_j6_example_of_the_new_advantage() -> None:
     rows = [[0, 3, 1, 0, 1.0], [0, 3, 1, 1, 0.0], [0, 3, 1, 2, 0.4]]
     found = recalibrated(rows, [[0.2, 0.4], [0.5, 0.7, 0.1]])
-    assert found == {(0, 3, 1, 0): pytest.approx(0.6, abs=1e-6), (0, 3, 1, 2): pytest.approx(0.0, abs=1e-6)}
+    assert found == {
+        (0, 3, 1, 0): pytest.approx(0.6, abs=1e-6),
+        (0, 3, 1, 2): pytest.approx(0.0, abs=1e-6),
+    }
     assert recalibrated(rows, []) == {}
 
 
@@ -54,7 +68,9 @@ def test_sheet_h_example_of_clip_cov() -> None:
         if left[0]:
             assert torch.where(left, 0.0, loss).mean().item() == pytest.approx(-0.095352, abs=1e-6)
     assert drawn == {0, 1, 4, 5}
-    assert clip_cov(advantage, logp, logp - gap, 1.0, 1.0, 0.9, 1.0, 5.0, (0,)).nonzero().flatten().tolist() == [
+    assert clip_cov(
+        advantage, logp, logp - gap, 1.0, 1.0, 0.9, 1.0, 5.0, (0,)
+    ).nonzero().flatten().tolist() == [
         0,
         1,
         4,
@@ -73,7 +89,11 @@ def test_tokens_that_the_clip_holds_are_not_clip_cov() -> None:
 
 def scores(step, groups):
     """Return the scores of a step's groups as `Stats` has them."""
-    return {(7, step, task, branch): score for task, own in enumerate(groups) for branch, score in enumerate(own)}
+    return {
+        (7, step, task, branch): score
+        for task, own in enumerate(groups)
+        for branch, score in enumerate(own)
+    }
 
 
 def test_what_did_better_than_its_group_is_kept() -> None:
@@ -100,7 +120,11 @@ def test_what_is_kept_grows_old_and_is_drawn_when_there_is_enough() -> None:
     state, _ = control.observe(told(5, [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0]]), state)
     assert control.observe(told(5, phase="update", last=False), state)[0] == state
     after, _ = control.observe(told(5, phase="update"), state)
-    assert after["kept"] == [] and len(after["again"]) == 4 and all(row in state["kept"] for row in after["again"])
+    assert (
+        after["kept"] == []
+        and len(after["again"]) == 4
+        and all(row in state["kept"] for row in after["again"])
+    )
     assert after == control.observe(told(5, phase="update"), json.loads(json.dumps(state)))[0]
     assert control.replay(after).advantage == {tuple(row[:4]): 0.5 for row in after["again"]}
     assert control.observe(told(6, [[0.0, 1.0]]), after)[0]["again"] == []
@@ -123,7 +147,9 @@ def test_the_bonus_counts_turns_and_fades(batch_of) -> None:
     batch = batch_of([[1, 1], [1]], scores=[0.5, 1.0])
     state = {**spear().init(), "step": 50}
     assert advantages(spear(), batch, state).tolist() == pytest.approx([0.6, 0.6, 1.05])
-    assert advantages(spear(bonus=3.0), batch, {**state, "step": 0}).tolist() == pytest.approx([1.5, 1.5, 2.0])
+    assert advantages(spear(bonus=3.0), batch, {**state, "step": 0}).tolist() == pytest.approx(
+        [1.5, 1.5, 2.0]
+    )
     assert advantages(spear(), batch, {**state, "step": 101}).tolist() == [0.5, 0.5, 1.0]
 
 
@@ -142,14 +168,18 @@ def test_the_replay_is_ppo_at_its_strength_and_raises_what_did_well(toy) -> None
     ratio = (current.logp - batch.logp_old).exp()
     r = ratio.detach().numpy()
     value = np.minimum(r * 0.75, r.clip(0.8, 1.28) * 0.75).mean()
-    assert objective(current, batch, terms, batch.n_slots).item() == pytest.approx(-0.5 * value.item())
+    assert objective(current, batch, terms, batch.n_slots).item() == pytest.approx(
+        -0.5 * value.item()
+    )
     moved = toy.current(logits.detach() - 0.1 * logits.grad).logp - current.logp.detach()
     assert (moved[ratio < 1.28] > 0).all() and (moved[ratio > 1.28] == 0).all()
 
 
 def test_the_replay_leaves_out_a_share_of_its_tokens(toy) -> None:
     control = spear(size=1, warm=1, share=0.5, low=-1e9, high=1e9, clip_high=1e9)
-    again = control.replay({"step": 9, "kept": [], "history": [[0.0]], "again": [[0, 1, 0, 0, 1.0]]})
+    again = control.replay(
+        {"step": 9, "kept": [], "history": [[0.0]], "again": [[0, 1, 0, 0, 1.0]]}
+    )
     now = Now(toy.batch.logp_old + 0.1, toy.batch.entropy)
     terms = again.shape(start_terms(torch.ones_like(toy.batch.logp_old)), toy.batch, now)
     assert (terms.weight == 0).sum() == toy.batch.n_slots // 2 and terms.weight.max() == 1
@@ -182,13 +212,20 @@ def train(config, until=None):
             break
     run.close()
     folder = Path(config.out)
-    files = [path for part in ("trees", "checkpoints") for path in sorted((folder / part).rglob("*")) if path.is_file()]
+    files = [
+        path
+        for part in ("trees", "checkpoints")
+        for path in sorted((folder / part).rglob("*"))
+        if path.is_file()
+    ]
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {path.relative_to(folder): path.read_bytes() for path in files}, lines
 
 
 @pytest.mark.slow
-def test_a_run_learns_from_its_journals_again_and_goes_on_to_the_byte_where_it_was_killed(tmp_path, monkeypatch):
+def test_a_run_learns_from_its_journals_again_and_goes_on_to_the_byte_where_it_was_killed(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(TorchEngine, "mode_reason", "")  # leaves the engine's start-up probe out
     moved = []
 
@@ -202,11 +239,15 @@ def test_a_run_learns_from_its_journals_again_and_goes_on_to_the_byte_where_it_w
     assert sum(replayed) > 0 and all(count & (count - 1) == 0 for count in replayed)
     state = json.loads(files[Path("checkpoints/step-000003/state.json")])["control"][1]
     assert state["step"] == 2
-    assert min(moved) > 1e-4  # Clip-Cov sees the policy as it is, no longer that which drew the paths
+    assert (
+        min(moved) > 1e-4
+    )  # Clip-Cov sees the policy as it is, no longer that which drew the paths
     versions = 0
     for step, line in enumerate(lines[1:], 1):
         trees = list(read_trees(tmp_path / "whole" / "trees" / f"step-{step:06d}.jsonl"))
-        assert {turn.version for tree in trees for turn in tree.turns if turn.role == "assistant"} == {versions}
+        assert {
+            turn.version for tree in trees for turn in tree.turns if turn.role == "assistant"
+        } == {versions}
         versions += line["updates"] + (line["replayed"] > 0)
     config = TINY.changed(out=str(tmp_path / "killed"))
     train(config, until=2)

@@ -18,12 +18,15 @@ KEEP, DROP = Verdict.KEEP, Verdict.DROP
 
 
 def tree(*scores: float, outcome: Outcome = Outcome.DONE, trained: bool = True) -> Tree:
-    leaves = [Leaf(0, branch, outcome, "", score, trained=trained) for branch, score in enumerate(scores)]
+    leaves = [
+        Leaf(0, branch, outcome, "", score, trained=trained) for branch, score in enumerate(scores)
+    ]
     return Tree((0, 0, 0), 0, "task", [], leaves)
 
 
 @pytest.mark.parametrize(
-    ("scores", "std"), [([1, 0, 1, 0], 0.577350), ([1, 1, 1, 1], 0.0), ([1, 0, 0, 0], 0.5), ([1], 0.0), ([], 0.0)]
+    ("scores", "std"),
+    [([1, 0, 1, 0], 0.577350), ([1, 1, 1, 1], 0.0), ([1, 0, 0, 0], 0.5), ([1], 0.0), ([], 0.0)],
 )
 def test_sheet_section_j3_spread_of_a_group(scores, std) -> None:
     assert spread(tree(*scores)) == pytest.approx(std, abs=1e-6)
@@ -31,7 +34,9 @@ def test_sheet_section_j3_spread_of_a_group(scores, std) -> None:
 
 def test_only_what_is_learned_from_spreads() -> None:
     mixed = tree(1.0, 1.0)
-    mixed.leaves += tree(0.0, trained=False).leaves + tree(float("nan"), outcome=Outcome.INFRA_ERROR).leaves
+    mixed.leaves += (
+        tree(0.0, trained=False).leaves + tree(float("nan"), outcome=Outcome.INFRA_ERROR).leaves
+    )
     assert spread(mixed) == 0.0
 
 
@@ -103,7 +108,9 @@ def test_whole_groups_are_dropped() -> None:
 
 def test_it_sets_the_clip_and_no_kl(toy) -> None:
     control = starpo_s()
-    terms = control.shape(start_terms(torch.ones(14).double()), toy.batch, Now.at_start(toy.batch), control.init())
+    terms = control.shape(
+        start_terms(torch.ones(14).double()), toy.batch, Now.at_start(toy.batch), control.init()
+    )
     assert set(terms.clip_low.tolist()) == {0.2}
     assert set(terms.clip_high.tolist()) == {0.28}
     assert not terms.kl_coef.any()

@@ -33,10 +33,22 @@ def shaped(batch, advantage=None, **parameters):
         ({"level": "geometric"}, [1.491825] * 3 + [1.133148] * 2),
         ({"low": 1.0, "high": 1.2}, [1.105171, 1.2, 1.0, 1.2, 1.0]),
         ({"outside": "mask", "low": 0.5, "high": 2.0}, [1.105171, 0, 1.0, 1.349859, 0.951229]),
-        ({"outside": "mask", "by": "geometric", "low": 0.999, "high": 1.2}, [0, 0, 0, 1.349859, 0.951229]),
+        (
+            {"outside": "mask", "by": "geometric", "low": 0.999, "high": 1.2},
+            [0, 0, 0, 1.349859, 0.951229],
+        ),
         ({"outside": "mask", "level": "sequence"}, [0] * 3 + [1.284025] * 2),
     ],
-    ids=["raw", "token", "sequence", "geometric", "two-sided", "icepop", "seq-mask", "mask-sequence"],
+    ids=[
+        "raw",
+        "token",
+        "sequence",
+        "geometric",
+        "two-sided",
+        "icepop",
+        "seq-mask",
+        "mask-sequence",
+    ],
 )
 def test_sheet_examples_of_the_weights_section_10(example, parameters, expected) -> None:
     terms = shaped(example[0], **parameters)

@@ -19,7 +19,9 @@ def test_cure_begins_again_before_the_most_uncertain_token_but_the_first(tree_of
     plan = METHODS["cure"](group=4, initial=1, top=1).plan
     assert plan(tree, Event("start", 0, -1, 4), (0, 0, 0, -1), {}) == [Spawn(0, n=1)]
     assert plan(tree, Event("idle", 0, -1, 3), (0, 0, 0, -1), {}) == [Spawn(1, 2, n=3)]
-    assert plan(tree, Event("idle", 0, -1, 1), (0, 0, 0, -1), {}) == []  # what was not granted begins at the prompt
+    assert (
+        plan(tree, Event("idle", 0, -1, 1), (0, 0, 0, -1), {}) == []
+    )  # what was not granted begins at the prompt
     assert ranked(tree, [1], lambda turn: turn.entropy) == [(1, 2), (1, 3), (1, 4), (1, 1)]
     assert METHODS["cure"](group=4, initial=4).plan is None
 
@@ -47,9 +49,16 @@ def test_sheet_i1_values_of_segments(batch_of) -> None:
     """Leaves 1, 0, 1 share a first token, a fourth of score 0 does not."""
     batch = batch_of([[2], [2], [2], [1]], scores=[1.0, 0.0, 1.0, 0.0])
     batch = replace(batch, token=torch.tensor([0, 1, 0, 2, 0, 3, 4]))
-    paper, code = (advantages(METHODS["treerl"](variant=name), batch, {}).tolist() for name in ("paper", "code"))
-    assert paper == pytest.approx([0.2566, 1.111111, 0.2566, -1.555556, 0.2566, 1.111111, -1.333333], abs=1e-6)
-    assert code == pytest.approx([0.2566, 1.205033, 0.2566, -1.461633, 0.2566, 1.205033, -1.333333], abs=1e-6)
+    paper, code = (
+        advantages(METHODS["treerl"](variant=name), batch, {}).tolist()
+        for name in ("paper", "code")
+    )
+    assert paper == pytest.approx(
+        [0.2566, 1.111111, 0.2566, -1.555556, 0.2566, 1.111111, -1.333333], abs=1e-6
+    )
+    assert code == pytest.approx(
+        [0.2566, 1.205033, 0.2566, -1.461633, 0.2566, 1.205033, -1.333333], abs=1e-6
+    )
 
 
 def test_sheet_i2_progress_damps_and_regress_amplifies(tree_of) -> None:
@@ -57,5 +66,7 @@ def test_sheet_i2_progress_damps_and_regress_amplifies(tree_of) -> None:
     alpha = tempered(scores, torch.zeros(4).long(), torch.arange(4.0))
     assert alpha.tolist() == pytest.approx([1.0, 0.778801, 1.0, 1.454991], abs=1e-6)
     tree = tree_of([[[1.0, 2.0, 3.0]]] * 3)
-    tree.leaves[1:] = [replace(leaf, parent=0, fork=1, token=3 - at) for at, leaf in enumerate(tree.leaves[1:])]
+    tree.leaves[1:] = [
+        replace(leaf, parent=0, fork=1, token=3 - at) for at, leaf in enumerate(tree.leaves[1:])
+    ]
     assert begun_at(tree) == [0, 2, 1]

@@ -20,7 +20,9 @@ floor = partial(METHODS["turn-floor"], axis="turn")
 
 
 def told(step, turns=(), success=0.25, **more):
-    return Stats(step, more.pop("phase", "rollout"), entropy_turns=tuple(turns), success=success, **more)
+    return Stats(
+        step, more.pop("phase", "rollout"), entropy_turns=tuple(turns), success=success, **more
+    )
 
 
 def after(seen, **parameters):
@@ -55,13 +57,17 @@ def test_the_strength_follows_the_relative_error_and_not_the_nats():
     """Half of 0.8 and half of 0.008 nats are the same error, ln 2; success is what it was at first."""
     small, large = (after([([size], 0.2)] * 3 + [([size / 2], 0.2)]) for size in (0.008, 0.8))
     expected = exp(log(0.3) + 0.3 * log(2)) * 2
-    assert strengths(small) == pytest.approx([expected]) and strengths(large) == pytest.approx([expected])
+    assert strengths(small) == pytest.approx([expected]) and strengths(large) == pytest.approx(
+        [expected]
+    )
 
 
 def test_a_worked_example():
     """By hand from the card: the target is 0.5 nats, and the success stays."""
     entropies = [0.4, 0.5, 0.6, 0.4, 0.25, 1.0]
-    found = [strengths(after([([entropy], 0.2) for entropy in entropies[:n]]))[0] for n in range(1, 7)]
+    found = [
+        strengths(after([([entropy], 0.2) for entropy in entropies[:n]]))[0] for n in range(1, 7)
+    ]
     assert found == pytest.approx([0, 0, 0.3, 0.400963, 0.789829, 0.160385], abs=1e-6)
 
 
@@ -101,7 +107,10 @@ def test_only_a_rollout_is_looked_at_and_missing_turns_keep_what_they_had():
     later, _ = control.observe(told(4, [0.1]), state)
     assert later["own"]["1"] == state["own"]["1"] and later["own"]["0"] != state["own"]["0"]
     lost, _ = control.observe(told(4, [float("nan")], success=float("nan")), later)
-    assert lost["own"]["0"] == {**later["own"]["0"], "error": 0.0} and lost["success"] == later["success"]
+    assert (
+        lost["own"]["0"] == {**later["own"]["0"], "error": 0.0}
+        and lost["success"] == later["success"]
+    )
 
 
 @pytest.mark.parametrize("axis", ["turn", "phase", "rollout"])
@@ -109,11 +118,16 @@ def test_the_state_is_json_and_what_is_loaded_goes_on_alike(axis):
     control, rng = floor(axis=axis), np.random.default_rng(0)
     state = control.init()
     for step, (think, call) in enumerate(rng.random((8, 2)).tolist()):
-        stats = told(step, [think, call], call, entropy=think, entropy_phases={"think": think, "call": call})
+        stats = told(
+            step, [think, call], call, entropy=think, entropy_phases={"think": think, "call": call}
+        )
         loaded = json.loads(json.dumps(state, allow_nan=False))
         state, again = control.observe(stats, state)[0], control.observe(stats, loaded)[0]
         assert json.dumps(state) == json.dumps(again)
-    assert set(state["own"]) == {"turn": {"0", "1"}, "phase": {"think", "call"}, "rollout": {"rollout"}}[axis]
+    assert (
+        set(state["own"])
+        == {"turn": {"0", "1"}, "phase": {"think", "call"}, "rollout": {"rollout"}}[axis]
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,17 +145,26 @@ def test_what_is_held_can_be_the_entropy_of_actions_or_the_surprise(of, name):
         control = floor(of=of, axis=axis)
         state = control.init()
         for step, value in enumerate([0.4, 0.4, 0.4, 0.2]):
-            extras = {name: value, f"{name}/0": value, f"{name}x/0": 9.0, "entropy_turn_success/0": 9.0}
+            extras = {
+                name: value,
+                f"{name}/0": value,
+                f"{name}x/0": 9.0,
+                "entropy_turn_success/0": 9.0,
+            }
             state, _ = control.observe(told(step, [5.0 * step], extras=extras), state)
         assert set(state["own"]) == {key} and state["own"][key]["error"] == pytest.approx(log(2))
     state, _ = control.observe(told(4, [1.0]), state)
     assert state["own"]["rollout"]["error"] == 0
-    with pytest.raises(ValueError, match="turn-floor: of is 'actions'; it must be tokens where the axis is phase"):
+    with pytest.raises(
+        ValueError, match="turn-floor: of is 'actions'; it must be tokens where the axis is phase"
+    ):
         floor(of="actions", axis="phase")
 
 
 def test_a_start_outside_its_limits_is_refused():
-    with pytest.raises(ValueError, match=r"turn-floor: first is 0\.3; it must be from least, 0\.4, to most, 1"):
+    with pytest.raises(
+        ValueError, match=r"turn-floor: first is 0\.3; it must be from least, 0\.4, to most, 1"
+    ):
         floor(least=0.4)
 
 
@@ -149,7 +172,10 @@ def test_a_start_outside_its_limits_is_refused():
 
 
 def state_of(**logs):
-    own = {name: {"sum": 1.5, "count": 3, "log": log(value), "error": 0.0} for name, value in logs.items()}
+    own = {
+        name: {"sum": 1.5, "count": 3, "log": log(value), "error": 0.0}
+        for name, value in logs.items()
+    }
     return {"seen": 3, "success": 0.2, "base": 0.2, "own": own}
 
 
@@ -182,10 +208,19 @@ def reference(batch, advantage, strength, axis, act, pay, earn):
     for slot in range(batch.n_slots):
         row = int(batch.row[slot])
         if turns.outcome[row] <= 1:
-            parts.setdefault((row, int(batch.phase[slot]) if axis == "phase" else 0), []).append(slot)
-    controller = {part: {"turn": int(turns.turn[part[0]]), "phase": part[1], "rollout": 0}[axis] for part in parts}
-    logp = {part: sum(float(batch.logp_old[slot]) for slot in slots) for part, slots in parts.items()}
-    mean = {part: np.mean([float(advantage[slot]) for slot in slots]) for part, slots in parts.items()}
+            parts.setdefault((row, int(batch.phase[slot]) if axis == "phase" else 0), []).append(
+                slot
+            )
+    controller = {
+        part: {"turn": int(turns.turn[part[0]]), "phase": part[1], "rollout": 0}[axis]
+        for part in parts
+    }
+    logp = {
+        part: sum(float(batch.logp_old[slot]) for slot in slots) for part, slots in parts.items()
+    }
+    mean = {
+        part: np.mean([float(advantage[slot]) for slot in slots]) for part, slots in parts.items()
+    }
 
     def paid(row):
         last = row + 1 == len(turns.path) or turns.path[row] != turns.path[row + 1]
@@ -195,9 +230,14 @@ def reference(batch, advantage, strength, axis, act, pay, earn):
     def peers(part):
         same = [other for other in parts if other[1] == part[1] and paid(other[0])]
         key = (turns.group[part[0]], turns.turn[part[0]])
-        return [logp[other] for other in same if (turns.group[other[0]], turns.turn[other[0]]) == key]
+        return [
+            logp[other] for other in same if (turns.group[other[0]], turns.turn[other[0]]) == key
+        ]
 
-    excess = {part: np.clip(logp[part] - np.mean(peers(part)), -5, 5) if paid(part[0]) else 0.0 for part in parts}
+    excess = {
+        part: np.clip(logp[part] - np.mean(peers(part)), -5, 5) if paid(part[0]) else 0.0
+        for part in parts
+    }
     added = np.zeros(batch.n_slots)
     for part, slots in parts.items():
         alike = [other for other in parts if controller[other] == controller[part]]
@@ -222,7 +262,9 @@ def test_the_terms_are_those_of_the_equations(axis, act, pay):
     for _ in range(12):
         batch = drawn(rng)
         advantage = f64(rng.normal(size=batch.n_slots))
-        names = {"turn": ["0", "1"], "phase": ["think", "call", "answer"], "rollout": ["rollout"]}[axis]
+        names = {"turn": ["0", "1"], "phase": ["think", "call", "answer"], "rollout": ["rollout"]}[
+            axis
+        ]
         strength = [0.1, 0.35, 0.25][: len(names)]
         control = floor(axis=axis, act=act, pay=pay, most=0.4, first=0.4, earn=1.5)
         plain = start_terms(advantage)
@@ -243,14 +285,20 @@ def test_dead_ends_and_invalid_turns_are_neither_paid_nor_resisted():
         state = state_of(**{"0": 0.3, "1": 0.3})
         added = floor(pay=pay).shape(terms, batch, Now.at_start(batch), state).advantage
         changed[pay] = sorted(set(batch.row[added != 0].tolist()))
-    assert changed == {"living": [5, 7], "valid": [0, 1, 2, 4, 5, 6, 7, 8], "all": [0, 1, 2, 3, 4, 5, 6, 7, 8]}
+    assert changed == {
+        "living": [5, 7],
+        "valid": [0, 1, 2, 4, 5, 6, 7, 8],
+        "all": [0, 1, 2, 3, 4, 5, 6, 7, 8],
+    }
 
 
 def test_paths_without_a_score_are_left_alone():
     batch = build([[2], [1]], logp_old=[-0.1, -2.0, -1.0], ends=[Outcome.INFRA_ERROR] * 2)
     terms = start_terms(f64([0.0, 0.0, 0.0]))
     for act in ("surprise", "bonus"):
-        shaped = floor(pay="all", act=act).shape(terms, batch, Now.at_start(batch), state_of(**{"0": 0.3}))
+        shaped = floor(pay="all", act=act).shape(
+            terms, batch, Now.at_start(batch), state_of(**{"0": 0.3})
+        )
         assert not shaped.advantage.any() and not shaped.entropy_coef.any()
 
 
@@ -260,12 +308,17 @@ def test_what_returns_earned_is_not_held():
     for sign, share in ((1.0, 0.0), (-1.0, 0.3)):
         terms = start_terms(f64([sign, -sign]))
         shaped = floor(pay="all").shape(terms, batch, Now.at_start(batch), state_of(**{"0": 0.3}))
-        assert (shaped.advantage - terms.advantage).tolist() == pytest.approx([-share * 0.95, share * 0.95])
+        assert (shaped.advantage - terms.advantage).tolist() == pytest.approx(
+            [-share * 0.95, share * 0.95]
+        )
 
 
 def test_surprise_is_the_gradient_of_the_entropy_of_turns():
     """Every action of two draws as often as its probability says: the mean gradient is that of H, by autograd."""
-    p = {(a, b): w for (a, b), w in zip([(0, 0), (0, 1), (1, 0), (1, 1)], [3 / 8, 1 / 8, 1 / 4, 1 / 4])}
+    p = {
+        (a, b): w
+        for (a, b), w in zip([(0, 0), (0, 1), (1, 0), (1, 1)], [3 / 8, 1 / 8, 1 / 4, 1 / 4])
+    }
     first = torch.tensor([log(0.5), log(0.5)], dtype=torch.float64, requires_grad=True)
     second = torch.tensor([[3.0, 1.0], [1.0, 1.0]], dtype=torch.float64).log().requires_grad_()
 
@@ -278,15 +331,22 @@ def test_surprise_is_the_gradient_of_the_entropy_of_turns():
     drawn = [logps()[action] for action in paths]
     batch = build([[2]] * 8, logp_old=[value.item() for pair in drawn for value in pair])
     terms = start_terms(torch.zeros(16, dtype=torch.float64))
-    added = floor(pay="all").shape(terms, batch, Now.at_start(batch), state_of(**{"0": 0.3})).advantage
-    gain = sum(added[2 * path + token] * value for path, pair in enumerate(drawn) for token, value in enumerate(pair))
+    added = (
+        floor(pay="all").shape(terms, batch, Now.at_start(batch), state_of(**{"0": 0.3})).advantage
+    )
+    gain = sum(
+        added[2 * path + token] * value
+        for path, pair in enumerate(drawn)
+        for token, value in enumerate(pair)
+    )
     found = torch.autograd.grad(gain / 8, [first, second])
     for one, other in zip(found, wanted):
         assert torch.allclose(one / 0.3, other, atol=1e-12) and other.abs().max() > 0.01
 
 
 @pytest.mark.parametrize(
-    ("parameters", "grad"), [({}, False), ({"act": "bonus"}, True), ({"act": "bonus", "keep": 0.0}, False)]
+    ("parameters", "grad"),
+    [({}, False), ({"act": "bonus"}, True), ({"act": "bonus", "keep": 0.0}, False)],
 )
 def test_entropy_carries_a_gradient_only_where_it_is_pushed(parameters, grad):
     assert floor(**parameters).needs.entropy_grad == grad
@@ -298,6 +358,10 @@ def test_where_choices_are_held_a_rare_one_is_paid_however_long_its_text():
     turns = replace(batch.turns, reward=f64([1.0] * 4), choice=torch.tensor([1, 0, 0, 0]))
     batch = replace(batch, turns=turns)
     terms = start_terms(torch.zeros(12, dtype=torch.float64))
-    found = floor(of="choices").shape(terms, batch, Now.at_start(batch), state_of(**{"0": 0.3})).advantage
+    found = (
+        floor(of="choices")
+        .shape(terms, batch, Now.at_start(batch), state_of(**{"0": 0.3}))
+        .advantage
+    )
     rare, common = 0.3 * 0.75 * log(3), -0.3 * 0.25 * log(3)
     assert found.tolist() == pytest.approx([rare] * 3 + [common] * 9)

@@ -19,7 +19,9 @@ def ask(url, path="", **headers):
     where = urlsplit(url)
     link = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
     try:
-        link.request("GET", (where.path if not path.startswith("/") else "") + path, headers=headers)
+        link.request(
+            "GET", (where.path if not path.startswith("/") else "") + path, headers=headers
+        )
         found = link.getresponse()
         return found.status, found.headers, found.read()
     finally:
@@ -45,7 +47,10 @@ def test_what_is_new_is_sent_once(folder):
     with serve([folder]) as url:
         first = news(url)
         assert first["whole"] and first["runs"][0]["steps"] == [0, 1, 2] and first["wait"] >= 2
-        assert set(first["runs"][0]["endings"]["step"]) == {1, 2}  # not of the step that is under way
+        assert set(first["runs"][0]["endings"]["step"]) == {
+            1,
+            2,
+        }  # not of the step that is under way
         assert news(url, first["seen"], 2).keys() == {"wait"}
         metrics.write_text("".join(lines[:4]))
         then = news(url, first["seen"], 2)
@@ -61,7 +66,11 @@ def test_what_is_new_is_sent_once(folder):
 def test_the_page_may_ask_its_server_and_nobody_else(folder):
     with serve([folder]) as url:
         status, headers, _ = ask(url)
-        assert (status, headers["Cache-Control"], headers["Content-Encoding"]) == (200, "no-store", "gzip")
+        assert (status, headers["Cache-Control"], headers["Content-Encoding"]) == (
+            200,
+            "no-store",
+            "gzip",
+        )
         assert url.startswith("http://127.0.0.1:")
         for path in ("/", "/favicon.ico", "/news", "/x/news"):
             assert ask(url, path)[0] == 404

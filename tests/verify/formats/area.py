@@ -19,9 +19,26 @@ from turngym.tools import FORMATS, Format, Parsed, ToolCall
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TAILS = (" ", "\n", "]", "}", '"', ")]", "```", "</tool_call>", "</python>", "<think>", " and <search>x</search>", "\\")
-CLOSERS = re.compile(r"```|[<\[]\s*/\s*(?:information|results?|observation|(?:tool|function)_\w+)\b", re.IGNORECASE)
-NEAR = range(-10, 4)  # where a text is split before it is encoded, around the end of its call: other tokens each time
+TAILS = (
+    " ",
+    "\n",
+    "]",
+    "}",
+    '"',
+    ")]",
+    "```",
+    "</tool_call>",
+    "</python>",
+    "<think>",
+    " and <search>x</search>",
+    "\\",
+)
+CLOSERS = re.compile(
+    r"```|[<\[]\s*/\s*(?:information|results?|observation|(?:tool|function)_\w+)\b", re.IGNORECASE
+)
+NEAR = range(
+    -10, 4
+)  # where a text is split before it is encoded, around the end of its call: other tokens each time
 
 
 @dataclass(frozen=True)
@@ -50,7 +67,9 @@ class Formats:
         yield from (prefix_row(style, rows[name], tools) for name, style in FORMATS.items())
         corpus = [row.text for row in real]
         for style in FORMATS.values():
-            yield fuzz_row(style, completions(style, corpus, self.seed, self.fuzzed), self.milliseconds)
+            yield fuzz_row(
+                style, completions(style, corpus, self.seed, self.fuzzed), self.milliseconds
+            )
         for style in FORMATS.values():
             yield rendered_row(style, calls(style, self.seed, self.rendered))
         for style in FORMATS.values():
@@ -58,9 +77,14 @@ class Formats:
         from turngym.tests.verify.templates.tokenizers import shipped
 
         if not self.tokenizers.is_dir():
-            raise FileNotFoundError(f"{self.tokenizers} is missing; --tokenizers names the folder of tokenizers")
+            raise FileNotFoundError(
+                f"{self.tokenizers} is missing; --tokenizers names the folder of tokenizers"
+            )
         for case in shipped(self.tokenizers):
-            yield from (cut_row(style, rows[name], case.tokenizer, case.name) for name, style in FORMATS.items())
+            yield from (
+                cut_row(style, rows[name], case.tokenizer, case.name)
+                for name, style in FORMATS.items()
+            )
 
 
 def recorded_row(style: Format, rows: Sequence[Recorded], tools: Sequence[str]) -> Row:
@@ -72,10 +96,17 @@ def recorded_row(style: Format, rows: Sequence[Recorded], tools: Sequence[str]) 
         ):  # an exception that agrees is out of date
             wrong.append(row.where)
     otherwise = [
-        f"{row.where} on purpose otherwise: {EXCEPTIONS[row.where]}" for row in rows if row.where in EXCEPTIONS
+        f"{row.where} on purpose otherwise: {EXCEPTIONS[row.where]}"
+        for row in rows
+        if row.where in EXCEPTIONS
     ]
     note = "; ".join(filter(None, [first(wrong), *otherwise]))
-    return Row(f"{style.name}: recorded completions, the first call", len(rows) - len(wrong), len(rows), note)
+    return Row(
+        f"{style.name}: recorded completions, the first call",
+        len(rows) - len(wrong),
+        len(rows),
+        note,
+    )
 
 
 def prefix_row(style: Format, rows: Sequence[Recorded], tools: Sequence[str]) -> Row:
@@ -89,7 +120,9 @@ def prefix_row(style: Format, rows: Sequence[Recorded], tools: Sequence[str]) ->
             right = style.complete(row.text[:size]) == (size >= ends)
             if not right or (size >= ends and style.parse(row.text[:size], tools) != whole):
                 wrong.append(f"{row.where}[:{size}]")
-    return Row(f"{style.name}: prefixes of recorded completions", total - len(wrong), total, first(wrong))
+    return Row(
+        f"{style.name}: prefixes of recorded completions", total - len(wrong), total, first(wrong)
+    )
 
 
 def fuzz_row(style: Format, texts: Iterator[str], milliseconds: float) -> Row:
@@ -101,7 +134,9 @@ def fuzz_row(style: Format, texts: Iterator[str], milliseconds: float) -> Row:
         try:
             slowest = max(slowest, spent := _milliseconds(style, text, milliseconds))
             parsed = style.parse(text, ("python", "search"))
-            problem = fault(style, text, parsed) or (f"took {spent:.0f} ms" if spent > milliseconds else "")
+            problem = fault(style, text, parsed) or (
+                f"took {spent:.0f} ms" if spent > milliseconds else ""
+            )
             counts["calls" if parsed.call else "errors" if parsed.error else "answers"] += 1
         except Exception as error:  # whatever it is, it counts
             problem = f"raised {type(error).__name__}"
@@ -120,13 +155,19 @@ def fault(style: Format, text: str, parsed: Parsed) -> str:
     """
     if style.parse(text, ("python", "search")) != parsed:
         return "is read otherwise again"
-    if not text.startswith(parsed.text) or (parsed.call and parsed.error) or len(parsed.error or "") > 400:
+    if (
+        not text.startswith(parsed.text)
+        or (parsed.call and parsed.error)
+        or len(parsed.error or "") > 400
+    ):
         return "has an impossible reading"
     if not style.complete(text):
         return "is a call and not complete" if parsed.call or parsed.text != text else ""
     if not style.complete(parsed.text) or style.complete(parsed.text[:-1]):
         return "is not cut at the end of its call"
-    if any(style.parse(parsed.text + tail, ("python", "search")) != parsed for tail in ("", *TAILS)):
+    if any(
+        style.parse(parsed.text + tail, ("python", "search")) != parsed for tail in ("", *TAILS)
+    ):
         return "changes by what is written behind its call"
     return ""
 
@@ -142,7 +183,11 @@ def rendered_row(style: Format, written: Iterator[ToolCall]) -> Row:
             refused += 1
             continue
         parsed = style.parse(f"So: {text} and", (call.name,))
-        if parsed != Parsed(call, None, parsed.text) or not style.complete(text) or style.complete(text[:-1]):
+        if (
+            parsed != Parsed(call, None, parsed.text)
+            or not style.complete(text)
+            or style.complete(text[:-1])
+        ):
             wrong.append(repr(call))
     note = first(wrong, 2) or f"{refused} refused to be written"
     # Refusing all would be no promise kept.
@@ -158,9 +203,16 @@ def result_row(style: Format, texts: Iterator[str]) -> Row:
         total += 1
         content = style.observe(text, "python")[1]
         body = content[len(before) : len(content) - len(after)]
-        if content != before + body + after or any(CLOSERS.search(normalize(form, body)) for form in ("NFC", "NFKC")):
+        if content != before + body + after or any(
+            CLOSERS.search(normalize(form, body)) for form in ("NFC", "NFKC")
+        ):
             wrong.append(repr(text[:60]))
-    return Row(f"{style.name}: results that do not end their own block", total - len(wrong), total, first(wrong))
+    return Row(
+        f"{style.name}: results that do not end their own block",
+        total - len(wrong),
+        total,
+        first(wrong),
+    )
 
 
 def cut_row(style: Format, rows: Sequence[Recorded], tokenizer: Tokenizer, name: str) -> Row:
@@ -169,11 +221,18 @@ def cut_row(style: Format, rows: Sequence[Recorded], tokenizer: Tokenizer, name:
     for row in rows:
         end = len(style.parse(row.text, ()).text) if style.complete(row.text) else len(row.text)
         for at in sorted({min(max(end + near, 0), len(row.text)) for near in NEAR}):
-            tokens = [id for part in (row.text[:at], row.text[at:]) for id in _encode(tokenizer, part)]
+            tokens = [
+                id for part in (row.text[:at], row.text[at:]) for id in _encode(tokenizer, part)
+            ]
             total += 1
             if cut_at(style, tokens, tokenizer) != completed_at(style, tokens, tokenizer):
                 wrong.append(f"{row.where} split at {at}")
-    return Row(f"{style.name}: cut at the first call, tokens of {name}", total - len(wrong), total, first(wrong))
+    return Row(
+        f"{style.name}: cut at the first call, tokens of {name}",
+        total - len(wrong),
+        total,
+        first(wrong),
+    )
 
 
 def cut_at(style: Format, tokens: list[int], tokenizer: Tokenizer) -> int | None:

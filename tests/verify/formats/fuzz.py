@@ -15,11 +15,48 @@ _MARKS = r"""
 {"name": "parameters": "arguments": {"type":"function" [python( [f(x=1) python(code= True null NaN 1e999 -0 0x1f name
 """
 _LINKS = """[ { ( {"a": [[ ({[ <think> <python> [f(x= {"name": [], {}, () "" ' 1, 'a', ((1)), {"a":1}, [1,2], f(x=1),"""
-ODD = ("\n", "\r\n", " ", "\t", "\0", "\ud800", "\u2028", "\ufeff", "é", "🙂", "1" * 5000, "```python\n", "'''", '"""')
+ODD = (
+    "\n",
+    "\r\n",
+    " ",
+    "\t",
+    "\0",
+    "\ud800",
+    "\u2028",
+    "\ufeff",
+    "é",
+    "🙂",
+    "1" * 5000,
+    "```python\n",
+    "'''",
+    '"""',
+)
 PIECES = (*_MARKS.split(), *ODD)
-FRAMES = ("[f(x=[@])]", '{"name":"f","parameters":{"x":[@1]}}', "<tool_call>@</tool_call>", "```python\n@\n```", "@")
+FRAMES = (
+    "[f(x=[@])]",
+    '{"name":"f","parameters":{"x":[@1]}}',
+    "<tool_call>@</tool_call>",
+    "```python\n@\n```",
+    "@",
+)
 LOOKALIKES = str.maketrans("<>{}[]()\"'`:;,=/aeopcxy", "＜＞｛｝［］（）＂＇｀：；，＝／аеорсху")
-WORDS = ("x", "print(1)", "a b", "", "\n", "é", "</tool_call>", "</think>", '"', "\\", "'", "{}", "[1]", "\t ", "🙂")
+WORDS = (
+    "x",
+    "print(1)",
+    "a b",
+    "",
+    "\n",
+    "é",
+    "</tool_call>",
+    "</think>",
+    '"',
+    "\\",
+    "'",
+    "{}",
+    "[1]",
+    "\t ",
+    "🙂",
+)
 
 
 def completions(style: Format, corpus: Sequence[str], seed: int, count: int) -> Iterator[str]:
@@ -46,13 +83,25 @@ def calls(style: Format, seed: int, count: int) -> Iterator[ToolCall]:
 def random_call(rng: random.Random, style: Format) -> ToolCall:
     """Draw a call: of the tools `python` and `search` where a format knows no others, else of any name."""
     if style.name in ("fenced", "tags"):
-        tool, argument = rng.choice((("python", "code"), ("search", "query"))[: 1 if style.name == "fenced" else 2])
+        tool, argument = rng.choice(
+            (("python", "code"), ("search", "query"))[: 1 if style.name == "fenced" else 2]
+        )
         return ToolCall(tool, {argument: _words(rng)})
     names = rng.sample(("code", "query", "x", "n_1", "é", "_"), rng.randrange(4))
-    return ToolCall(rng.choice(("python", "search", "get_weather2")), {name: _value(rng, 3) for name in names})
+    return ToolCall(
+        rng.choice(("python", "search", "get_weather2")), {name: _value(rng, 3) for name in names}
+    )
 
 
-_CLOSERS = ("information", "result", "tool_response", "tool_output", "function_results", "TOOL_RESULTS", "observation")
+_CLOSERS = (
+    "information",
+    "result",
+    "tool_response",
+    "tool_output",
+    "function_results",
+    "TOOL_RESULTS",
+    "observation",
+)
 
 
 def results(seed: int, count: int) -> Iterator[str]:
@@ -65,7 +114,9 @@ def results(seed: int, count: int) -> Iterator[str]:
 def _closer(rng: random.Random) -> str:
     """A fence, or a closing tag, with blanks, backslashes and capitals, and maybe without its end."""
     if rng.random() < 0.3:
-        text = "".join(rng.choices("`\u1fef", (9, 1), k=rng.randrange(1, 9))) + rng.choice(("", "output", "\\", "~~~"))
+        text = "".join(rng.choices("`\u1fef", (9, 1), k=rng.randrange(1, 9))) + rng.choice(
+            ("", "output", "\\", "~~~")
+        )
     else:
         gap = rng.choice(("", "", " ", "\t", "\n", "\\", "\\\\"))
         name = rng.choice(_CLOSERS)
@@ -87,7 +138,11 @@ def _noise(rng: random.Random, style: Format, corpus: Sequence[str]) -> str:
 
 def _truncated(rng: random.Random, style: Format, corpus: Sequence[str]) -> str:
     """A real completion or a call, cut at both ends."""
-    text = rng.choice(corpus) if corpus and rng.random() < 0.7 else f"So: {_spelled(rng, style)}\nDone."
+    text = (
+        rng.choice(corpus)
+        if corpus and rng.random() < 0.7
+        else f"So: {_spelled(rng, style)}\nDone."
+    )
     stop = rng.randrange(len(text) + 1)
     return text[rng.randrange(stop + 1) if rng.random() < 0.3 else 0 : stop]
 
@@ -97,7 +152,9 @@ def _nested(rng: random.Random, style: Format, corpus: Sequence[str]) -> str:
     size = int(10 ** rng.uniform(0, 5))
     piece, spelled = rng.choice(_LINKS.split()), _spelled(rng, style)
     half = len(spelled) // 2
-    frame = rng.choice((*FRAMES, f"{spelled[:half]}@{spelled[half:]}", f"{spelled[:half]}@", f"@{spelled}"))
+    frame = rng.choice(
+        (*FRAMES, f"{spelled[:half]}@{spelled[half:]}", f"{spelled[:half]}@", f"@{spelled}")
+    )
     return frame.replace("@", piece * max(size // len(piece), 1), 1)
 
 
@@ -108,14 +165,19 @@ def _mutated(rng: random.Random, style: Format, corpus: Sequence[str]) -> str:
         i, j = sorted(rng.randrange(len(text) + 1) for _ in range(2))
         j = min(j, i + rng.randrange(1, 9))
         part = text[i:j]
-        text = text[:i] + rng.choice(("", part * 2, part[::-1], rng.choice(PIECES), part.swapcase())) + text[j:]
+        text = (
+            text[:i]
+            + rng.choice(("", part * 2, part[::-1], rng.choice(PIECES), part.swapcase()))
+            + text[j:]
+        )
     return text + rng.choice(("", " tail", _spelled(rng, style)))
 
 
 def _soup(rng: random.Random, style: Format, corpus: Sequence[str]) -> str:
     """The pieces of which all formats are made, in any order."""
     return "".join(
-        rng.choice(PIECES) if rng.random() < 0.9 else _spelled(rng, style) for _ in range(rng.randrange(1, 40))
+        rng.choice(PIECES) if rng.random() < 0.9 else _spelled(rng, style)
+        for _ in range(rng.randrange(1, 40))
     )
 
 
@@ -124,7 +186,8 @@ def _lookalike(rng: random.Random, style: Format, corpus: Sequence[str]) -> str:
     share = rng.choice((0.02, 0.2, 1.0))
     hidden = rng.choice(("", "\u200b", "\u00ad", "\ufe0f"))
     return "".join(
-        char if rng.random() > share else char.translate(LOOKALIKES) + hidden for char in _spelled(rng, style)
+        char if rng.random() > share else char.translate(LOOKALIKES) + hidden
+        for char in _spelled(rng, style)
     )
 
 

@@ -62,7 +62,11 @@ def recorded(folder: Path) -> list[Recorded]:
     Raises:
         FileNotFoundError: a file is missing.
     """
-    return [row for name in ("completions", "arpo_python_result", "roll_trajectories") for row in _rows(folder, name)]
+    return [
+        row
+        for name in ("completions", "arpo_python_result", "roll_trajectories")
+        for row in _rows(folder, name)
+    ]
 
 
 def tool_names(rows: list[Recorded]) -> tuple[str, ...]:
@@ -73,19 +77,27 @@ def tool_names(rows: list[Recorded]) -> tuple[str, ...]:
 def agrees(call: ToolCall | None, row: Recorded) -> bool:
     """Return whether `call` is the one of `row`; blanks around code and queries are frame."""
     if call is not None and row.style in MARKERS:
-        call = ToolCall(call.name, {name: str(value).strip() for name, value in call.arguments.items()})
+        call = ToolCall(
+            call.name, {name: str(value).strip() for name, value in call.arguments.items()}
+        )
     return call == row.want
 
 
 def _rows(folder: Path, name: str) -> Iterator[Recorded]:
     path = folder / f"{name}.jsonl"
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; --data names the folder of recorded tool calls")
+        raise FileNotFoundError(
+            f"{path} is missing; --data names the folder of recorded tool calls"
+        )
     for i, line in enumerate(path.read_text("utf-8").rstrip("\n").split("\n")):
         row = json.loads(line)
         if "not a completion" not in row["kind"]:
             where, style = f"{path.name}:{i}", STYLES[row["format"]]
-            text = row["text"].rpartition("<|im_start|>assistant\n")[2] if name.startswith("arpo") else row["text"]
+            text = (
+                row["text"].rpartition("<|im_start|>assistant\n")[2]
+                if name.startswith("arpo")
+                else row["text"]
+            )
             yield Recorded(where, style, text, _wanted(row, where, style, text))
 
 
@@ -96,7 +108,9 @@ def _wanted(row: dict[str, Any], where: str, style: str, text: str) -> ToolCall 
         first = next(iter(row["expected_calls"]), None)
         return first and ToolCall(first["name"], first["arguments"])
     found = [(text.find(opener), opener, closer, tool) for opener, closer, tool in MARKERS[style]]
-    _, opener, closer, tool = min((entry for entry in found if entry[0] >= 0), default=(-1, "", "", ""))
+    _, opener, closer, tool = min(
+        (entry for entry in found if entry[0] >= 0), default=(-1, "", "", "")
+    )
     if not tool:
         return None
     body = text.partition(opener)[2].partition(closer)[0]

@@ -14,7 +14,12 @@ from turngym.tests.verify.templates.tokenizers import Case
 from turngym.tools import FORMATS, Parsed, ToolCall
 from turngym.tools.formats.core import Hermes
 
-ROW = Recorded("here", "hermes", 'So: <tool_call>{"name": "f", "arguments": {}}</tool_call> x', ToolCall("f", {}))
+ROW = Recorded(
+    "here",
+    "hermes",
+    'So: <tool_call>{"name": "f", "arguments": {}}</tool_call> x',
+    ToolCall("f", {}),
+)
 
 
 @pytest.fixture
@@ -27,7 +32,9 @@ def area(shared_data, monkeypatch):
     return replace(small, data=shared_data / "tool_calls", tokenizers=shared_data / "tokenizer")
 
 
-def test_real_completions_are_cut_at_their_first_call_in_the_tokens_of_qwen(qwen_folder, shared_data):
+def test_real_completions_are_cut_at_their_first_call_in_the_tokens_of_qwen(
+    qwen_folder, shared_data
+):
     tokenizer = Tokenizer.from_file(str(qwen_folder / "tokenizer.json"))
     real = recorded(shared_data / "tool_calls")
     for name, style in FORMATS.items():
@@ -38,7 +45,9 @@ def test_real_completions_are_cut_at_their_first_call_in_the_tokens_of_qwen(qwen
 
 def test_missing_folders_are_named(area):
     for option in ("data", "tokenizers"):
-        with pytest.raises(FileNotFoundError, match=f"none.* is missing; --{option} names the folder"):
+        with pytest.raises(
+            FileNotFoundError, match=f"none.* is missing; --{option} names the folder"
+        ):
             list(replace(area, fuzzed=1, rendered=1, **{option: Path("none")}).rows())
 
 
@@ -85,7 +94,12 @@ class Forgetful(Hermes):
     ],
 )
 def test_a_planted_fault_falls_short(style, problem):
-    texts = [ROW.text[:-2], f"{ROW.text}</tool_call>", "\ud800", ROW.text.replace('"f"', '"python"')]
+    texts = [
+        ROW.text[:-2],
+        f"{ROW.text}</tool_call>",
+        "\ud800",
+        ROW.text.replace('"f"', '"python"'),
+    ]
     row = formats.fuzz_row(style, iter(texts), 250)
     assert not row.good and row.of == 4 and problem in row.note
 
@@ -114,19 +128,26 @@ def test_wrong_readings_prefixes_and_cuts_fall_short():
     assert formats.recorded_row(FORMATS["hermes"], [ROW], tools).good
     assert not formats.recorded_row(FORMATS["hermes"], [replace(ROW, want=None)], tools).good
     assert formats.prefix_row(FORMATS["hermes"], [ROW], tools).good
-    assert formats.prefix_row(Greedy(), [replace(ROW, text=ROW.text * 2)], tools).held < len(ROW.text) * 2
+    assert (
+        formats.prefix_row(Greedy(), [replace(ROW, text=ROW.text * 2)], tools).held
+        < len(ROW.text) * 2
+    )
     assert formats.cut_row(FORMATS["hermes"], [ROW], tokenizer, "tiny").good
     assert not formats.cut_row(Late(), [ROW], tokenizer, "tiny").good
 
 
 def test_an_exception_that_is_out_of_date_falls_short():
-    row = formats.recorded_row(FORMATS["hermes"], [replace(ROW, where="completions.jsonl:1")], ("f",))
+    row = formats.recorded_row(
+        FORMATS["hermes"], [replace(ROW, where="completions.jsonl:1")], ("f",)
+    )
     assert not row.good
 
 
 def test_a_format_that_refuses_or_changes_calls_falls_short():
     def written():
-        return iter([ToolCall("python", {"code": "'</python>'"})] * 2 + [ToolCall("python", {"code": "1"})])
+        return iter(
+            [ToolCall("python", {"code": "'</python>'"})] * 2 + [ToolCall("python", {"code": "1"})]
+        )
 
     row = formats.rendered_row(FORMATS["tags"], written())
     assert (row.held, row.note) == (0, "2 refused to be written")

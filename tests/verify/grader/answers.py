@@ -31,7 +31,9 @@ def answers(path: Path) -> tuple[list[Answer], Counter[str]]:
         ValueError: A line is not such a row; the message names it.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; --answers names a JSONL file of hostile completions")
+        raise FileNotFoundError(
+            f"{path} does not exist; --answers names a JSONL file of hostile completions"
+        )
     found: list[Answer] = []
     others = Counter[str]()
     for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
@@ -46,7 +48,9 @@ def answers(path: Path) -> tuple[list[Answer], Counter[str]]:
                 others[row["env"]] += 1
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             fault = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{path}:{number} is no row with id, env, text, gold and must_hold: {fault}") from None
+            raise ValueError(
+                f"{path}:{number} is no row with id, env, text, gold and must_hold: {fault}"
+            ) from None
     if len({answer.id for answer in found}) < len(found):
         raise ValueError(f"{path} has two rows with one id; each row needs its own")
     return found, others

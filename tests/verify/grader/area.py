@@ -19,7 +19,10 @@ from turngym.tests.verify.rows import Row, first
 if TYPE_CHECKING:
     from turngym.envs.math import MathGrader
 
-GOLDS = (("gsm8k_test.jsonl", "gsm8k_train.jsonl.gz"), ("math_train.jsonl.gz", "math_test_minus500.jsonl.gz"))
+GOLDS = (
+    ("gsm8k_test.jsonl", "gsm8k_train.jsonl.gz"),
+    ("math_train.jsonl.gz", "math_test_minus500.jsonl.gz"),
+)
 PAID = 0.995  # the share of right completions that must be paid
 
 
@@ -69,24 +72,32 @@ class Grader:
 
         everything, leaks = seen(played, self.processes, self.seed)
         wrong = [
-            f"{answer.id}: {'; '.join(fault)}" for answer in played if (fault := unheld(answer, everything[answer.id]))
+            f"{answer.id}: {'; '.join(fault)}"
+            for answer in played
+            if (fault := unheld(answer, everything[answer.id]))
         ]
         left_out = ", ".join(f"{count} of {env} left out" for env, count in others.items())
         slowest = max((one.seconds for those in everything.values() for one in those), default=0.0)
-        note = first(wrong) or "; ".join(filter(None, [f"slowest grading {slowest:.2f} s", left_out]))
+        note = first(wrong) or "; ".join(
+            filter(None, [f"slowest grading {slowest:.2f} s", left_out])
+        )
         what = f"hostile completions hold every predicate in {self.processes} fresh processes"
         yield Row(what, len(played) - len(wrong), len(played), note)
         yield leaks
 
 
-def _counted(grader: MathGrader, what: str, written: Sequence[Written], score: float, need: float) -> Row:
+def _counted(
+    grader: MathGrader, what: str, written: Sequence[Written], score: float, need: float
+) -> Row:
     """Count the completions that get `score`."""
     ways, faults = Counter[str](), []
     for one in written:
         ways.update(one.ways)
         if grader.grade(completion=one.text, gold=one.gold).score != score:
             faults.append(f"{' + '.join(one.ways)} of {one.gold!r}")
-    forms = f"{len(ways)} forms: {', '.join(f'{name} {count}' for name, count in sorted(ways.items()))}"
+    forms = (
+        f"{len(ways)} forms: {', '.join(f'{name} {count}' for name, count in sorted(ways.items()))}"
+    )
     note = "; ".join(filter(None, [first(faults, 20), forms]))
     return Row(what, len(written) - len(faults), len(written), note, need)
 

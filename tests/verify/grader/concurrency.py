@@ -21,13 +21,21 @@ Verdict = tuple[float, str | None]
 
 
 def together(
-    written: Sequence[Written], hostile: Sequence[tuple[str, str]], threads: int, limit: float, seed: int
+    written: Sequence[Written],
+    hostile: Sequence[tuple[str, str]],
+    threads: int,
+    limit: float,
+    seed: int,
 ) -> Row:
     """Count the completions that get from many threads at once, among hostile ones, what they get alone."""
     drawn = random.Random(f"crowd {seed}")
-    plain = [(one.gold, one.text) for one in drawn.sample(written, min(SHARE * threads, len(written)))]
+    plain = [
+        (one.gold, one.text) for one in drawn.sample(written, min(SHARE * threads, len(written)))
+    ]
     graders = {PATIENCE: MathGrader(PATIENCE), limit: MathGrader(limit)}
-    jobs = [(PATIENCE, *job) for job in plain] + [(limit, *job) for job in drawn.sample(hostile, len(hostile) // 2)]
+    jobs = [(PATIENCE, *job) for job in plain] + [
+        (limit, *job) for job in drawn.sample(hostile, len(hostile) // 2)
+    ]
     drawn.shuffle(jobs)
 
     def verdict(job: tuple[float, str, str]) -> Verdict:
@@ -36,10 +44,20 @@ def together(
 
     alone = [verdict(job) for job in jobs]
     crowded, raised = _crowd([partial(verdict, job) for job in jobs], threads)
-    wrong = [f"{job[1]!r:.40} and {job[2]!r:.60}" for job, a, b in zip(jobs, alone, crowded, strict=True) if a != b]
-    note = first([*raised, *wrong]) or f"{len(plain)} plain completions, {len(jobs) - len(plain)} hostile ones"
+    wrong = [
+        f"{job[1]!r:.40} and {job[2]!r:.60}"
+        for job, a, b in zip(jobs, alone, crowded, strict=True)
+        if a != b
+    ]
+    note = (
+        first([*raised, *wrong])
+        or f"{len(plain)} plain completions, {len(jobs) - len(plain)} hostile ones"
+    )
     return Row(
-        f"completions graded by {threads} threads at once as when alone", len(jobs) - len(wrong), len(jobs), note
+        f"completions graded by {threads} threads at once as when alone",
+        len(jobs) - len(wrong),
+        len(jobs),
+        note,
     )
 
 
@@ -53,7 +71,9 @@ def overruns(hostile: Sequence[tuple[str, str]], limit: float) -> Row:
         if over > OVERRUN:
             late.append(f"{1000 * over:.0f} ms over: {text!r:.60}")
     decided = ", ".join(f"{how} {count}" for how, count in hows.most_common())
-    note = "; ".join([*filter(None, [first(late)]), f"worst overrun {1000 * worst:.1f} ms", decided])
+    note = "; ".join(
+        [*filter(None, [first(late)]), f"worst overrun {1000 * worst:.1f} ms", decided]
+    )
     what = f"hostile answers end within {limit:g} s + {1000 * OVERRUN:.0f} ms"
     return Row(what, len(hostile) - len(late), len(hostile), note)
 
@@ -74,7 +94,9 @@ def _least(grader: MathGrader, gold: str, text: str) -> tuple[float, str]:
     return over, how
 
 
-def _crowd(jobs: Sequence[Callable[[], Verdict]], threads: int) -> tuple[list[Verdict | None], list[str]]:
+def _crowd(
+    jobs: Sequence[Callable[[], Verdict]], threads: int
+) -> tuple[list[Verdict | None], list[str]]:
     """Return what each job gives, None where it raises, and what was raised; all threads begin at once."""
     raised: list[str] = []
     begin = threading.Barrier(min(threads, len(jobs)))

@@ -30,7 +30,12 @@ REASONS: Mapping[str, tuple[str, ...]] = {  # keys are those of `equivalence.key
     "the last box counts, whatever text follows it": ("b585afce",),
     "two boxes with words between them are two answers, and the last one counts": ("cca24337",),
     "line breaks in a formula are white space": ("e8f5474f",),
-    "control tokens, complete or broken, do not change the answer in the box": ("b53e112d", "a13359d3"),
-    "an inequality and the interval that it describes are the same answer, whichever is the gold": ("e7e7c7fe",),
+    "control tokens, complete or broken, do not change the answer in the box": (
+        "b53e112d",
+        "a13359d3",
+    ),
+    "an inequality and the interval that it describes are the same answer, whichever is the gold": (
+        "e7e7c7fe",
+    ),
     "other letters mean another function": ("5f217cc2",),
 }

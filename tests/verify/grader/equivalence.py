@@ -32,12 +32,16 @@ class Pair:
     @property
     def completion(self) -> str:
         """The prediction as a completion."""
-        return self.pred if _BOX in self.pred or self.extract == "last" else rf"\boxed{{{self.pred}}}"
+        return (
+            self.pred if _BOX in self.pred or self.extract == "last" else rf"\boxed{{{self.pred}}}"
+        )
 
     @property
     def extract(self) -> str:
         """How a grader is to find the answer in it: the last box, or the last formula or number."""
-        return "last" if _BOX not in self.pred and _WORD.search(_COMMAND.sub("", self.pred)) else "box"
+        return (
+            "last" if _BOX not in self.pred and _WORD.search(_COMMAND.sub("", self.pred)) else "box"
+        )
 
 
 def pairs(path: Path) -> list[Pair]:
@@ -48,7 +52,9 @@ def pairs(path: Path) -> list[Pair]:
         ValueError: A line is no such row; the message names it.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; --equiv names a JSONL file of golds and predictions")
+        raise FileNotFoundError(
+            f"{path} does not exist; --equiv names a JSONL file of golds and predictions"
+        )
     found = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
         if line.strip():
@@ -58,7 +64,9 @@ def pairs(path: Path) -> list[Pair]:
                 found.append(Pair(made, row["gold"], row["pred"], bool(row["expected_equal"])))
             except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
                 fault = f"{type(error).__name__}: {error}"
-                raise ValueError(f"{path}:{number} is no row with gold, pred and expected_equal: {fault}") from None
+                raise ValueError(
+                    f"{path}:{number} is no row with gold, pred and expected_equal: {fault}"
+                ) from None
     return found
 
 
@@ -71,7 +79,9 @@ def judged(rows: Sequence[Pair], pays: Callable[[Pair], bool]) -> Iterator[tuple
     """Yield each row with what is wrong with it: empty where we agree, or disagree as the policy says."""
     for row in rows:
         agrees, listed = pays(row) == row.equal, row.key in LISTED
-        fault = "is listed and agrees" if agrees else "" if listed else "disagrees and is not listed"
+        fault = (
+            "is listed and agrees" if agrees else "" if listed else "disagrees and is not listed"
+        )
         yield row, fault if listed or not agrees else ""
 
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from turngym.tests.verify.grader.written import clean, fractions, number, product, roots, split, squeeze, terms
+from turngym.tests.verify.grader.written import (
+    clean,
+    fractions,
+    number,
+    product,
+    roots,
+    split,
+    squeeze,
+    terms,
+)
 
 FORMS: Mapping[str, tuple[str, str]] = {  # name -> an answer, and its second form
     "assigned": ("12", "x = 12"),
@@ -46,7 +55,15 @@ FORMS: Mapping[str, tuple[str, str]] = {  # name -> an answer, and its second fo
 }
 
 _WRAP = r"\\(?:text|textnormal|mbox|mathrm|mathbf|textbf)\s*\{([^{}]*)\}"
-_TURNED = {"=": "=", "<": ">", ">": "<", r"\le": r"\ge", r"\leq": r"\geq", r"\ge": r"\le", r"\geq": r"\leq"}
+_TURNED = {
+    "=": "=",
+    "<": ">",
+    ">": "<",
+    r"\le": r"\ge",
+    r"\leq": r"\geq",
+    r"\ge": r"\le",
+    r"\geq": r"\leq",
+}
 
 
 def forms(gold: str) -> dict[str, str]:
@@ -61,7 +78,17 @@ Made = Iterator[tuple[str, str]]
 
 
 def _forms(text: str) -> list[tuple[str, str]]:
-    for kind in (_number, _measured, _based, _worded, _matrix, _related, _listed, _bracketed, _formula):
+    for kind in (
+        _number,
+        _measured,
+        _based,
+        _worded,
+        _matrix,
+        _related,
+        _listed,
+        _bracketed,
+        _formula,
+    ):
         if made := list(kind(text)):
             return made
     return []
@@ -108,7 +135,9 @@ def _measured(text: str) -> Made:
 
 
 def _based(text: str) -> Made:
-    if match := re.fullmatch(r"(?:\\text\{)?(-?[0-9A-Z]*\d[0-9A-Z]*(?:\.\d+)?)\}?_\{?(\d+)\}?", text):
+    if match := re.fullmatch(
+        r"(?:\\text\{)?(-?[0-9A-Z]*\d[0-9A-Z]*(?:\.\d+)?)\}?_\{?(\d+)\}?", text
+    ):
         yield "base", f"({match[1]})_{{{match[2]}}}"
 
 
@@ -118,8 +147,13 @@ def _worded(text: str) -> Made:
         yield "letter", match[1]
         yield "bold", rf"\textbf{{({match[1]})}}"
         yield "wrapped", rf"\text{{{match[1]}}}"
-    elif match := re.fullmatch(r"(0?)(\d(?::[0-5]\d)+)(?:([ap])\.?m\.?)?", squeeze(said), re.IGNORECASE):
-        yield "clock", f"{'' if match[1] else '0'}{match[2]}{f' {match[3].upper()}M' if match[3] else ''}"
+    elif match := re.fullmatch(
+        r"(0?)(\d(?::[0-5]\d)+)(?:([ap])\.?m\.?)?", squeeze(said), re.IGNORECASE
+    ):
+        yield (
+            "clock",
+            f"{'' if match[1] else '0'}{match[2]}{f' {match[3].upper()}M' if match[3] else ''}",
+        )
     elif re.fullmatch(r"[A-Za-z][a-z ]{2,}|[A-Z]{2,}", text):
         yield "wrapped", rf"\text{{{text}}}"
     elif re.fullmatch(_WRAP, text):
@@ -129,7 +163,9 @@ def _worded(text: str) -> Made:
 
 def _matrix(text: str) -> Made:
     if match := re.fullmatch(r"\\begin\{pmatrix\}(.*)\\end\{pmatrix\}", text, re.DOTALL):
-        rows = [[_element(cell.strip()) for cell in row.split("&")] for row in match[1].split(r"\\")]
+        rows = [
+            [_element(cell.strip()) for cell in row.split("&")] for row in match[1].split(r"\\")
+        ]
         yield "bmatrix", text.replace("pmatrix", "bmatrix")
         inside = r" \\ ".join(" & ".join(row) for row in rows)
         yield "elements", rf"\begin{{pmatrix}} {inside} \end{{pmatrix}}"
@@ -156,8 +192,16 @@ def _related(text: str) -> Made:
 
 def _listed(text: str) -> Made:
     """Values between commas, or in set braces, or intervals that are united."""
-    for left, right, marks, joint in (("", "", ",;", ", "), (r"\{", r"\}", ",", ", "), ("", "", "∪", r" \cup ")):
-        inside = text[len(left) : len(text) - len(right)] if text.startswith(left) and text.endswith(right) else ""
+    for left, right, marks, joint in (
+        ("", "", ",;", ", "),
+        (r"\{", r"\}", ",", ", "),
+        ("", "", "∪", r" \cup "),
+    ):
+        inside = (
+            text[len(left) : len(text) - len(right)]
+            if text.startswith(left) and text.endswith(right)
+            else ""
+        )
         parts = split(re.sub(r"\\cup(?![a-z])", "∪", inside), marks)
         if len(parts) < 2 or not all(parts):
             continue
@@ -184,7 +228,17 @@ def _bracketed(text: str) -> Made:
 def _element(text: str) -> str:
     """Return a part of an answer in a second form that fits where the part stands."""
     made = dict(_forms(text))
-    fit = ("fraction", "dfrac", "power", "sum", "product", "elements", "degrees", "wrapped", "braces")
+    fit = (
+        "fraction",
+        "dfrac",
+        "power",
+        "sum",
+        "product",
+        "elements",
+        "degrees",
+        "wrapped",
+        "braces",
+    )
     return next((made[name] for name in fit if name in made), text)
 
 

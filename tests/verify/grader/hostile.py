@@ -5,7 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-GOLDS = ("42", r"2\sqrt{2}", "x^2+1", r"\frac{\pi}{3}", r"\sin 3", "(1, 2)", r"\{1, 2\}", r"x \ge 2")
+GOLDS = (
+    "42",
+    r"2\sqrt{2}",
+    "x^2+1",
+    r"\frac{\pi}{3}",
+    r"\sin 3",
+    "(1, 2)",
+    r"\{1, 2\}",
+    r"x \ge 2",
+)
 _SHAPES = (
     r"{a}^{{{a}^{{{a}^{{{a}}}}}}}",
     r"((((({a}!)!)!)!)!)",
@@ -28,7 +37,13 @@ _SHAPES = (
     r"\{{1, {a}^{{{a}^{{{a}^{{{b}}}}}}}\}}",
     r"x \ge {a}^{{{a}^{{{a}^{{{b}}}}}}}",
 )
-_LONG = (("(", ")", 2000), (r"\sqrt{", "}", 900), (r"\frac{1}{1+", "}", 400), ("-", "", 4000), (r"x^{", "}", 900))
+_LONG = (
+    ("(", ")", 2000),
+    (r"\sqrt{", "}", 900),
+    (r"\frac{1}{1+", "}", 400),
+    ("-", "", 4000),
+    (r"x^{", "}", 900),
+)
 
 
 def hostile(seed: int) -> Iterator[tuple[str, str]]:

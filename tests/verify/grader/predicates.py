@@ -59,7 +59,9 @@ def _reward(match: re.Match[str], seen: Sequence[Seen]) -> bool:
 
 
 def _stable(_: re.Match[str], seen: Sequence[Seen]) -> bool:
-    return len({(one.score, one.calls, one.turns) for one in seen}) == 1 and not any(one.raised for one in seen)
+    return len({(one.score, one.calls, one.turns) for one in seen}) == 1 and not any(
+        one.raised for one in seen
+    )
 
 
 def _counted(of: Callable[[Seen], int | None]) -> Check:

@@ -37,8 +37,16 @@ def read(pid: int) -> tuple[int, Process] | None:
     with contextlib.suppress(OSError, ValueError):
         folder = Path("/proc", str(pid))
         # The name, in brackets, may hold anything; what follows it is state, parent, … and as 20th the start.
-        state, parent, *rest = folder.joinpath("stat").read_text(errors="replace").rpartition(")")[2].split()
-        command = folder.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        state, parent, *rest = (
+            folder.joinpath("stat").read_text(errors="replace").rpartition(")")[2].split()
+        )
+        command = (
+            folder.joinpath("cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
         return int(parent), Process(pid, int(rest[17]), state == "Z", command)
     return None
 

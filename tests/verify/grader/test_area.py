@@ -13,7 +13,13 @@ from turngym.tests.verify.grader.area import Grader
 from turngym.tests.verify.grader.predicates import Seen
 
 ROWS = [
-    {"id": "right", "env": "math", "text": r"\boxed{7}", "gold": "7", "must_hold": "reward=1; stable"},
+    {
+        "id": "right",
+        "env": "math",
+        "text": r"\boxed{7}",
+        "gold": "7",
+        "must_hold": "reward=1; stable",
+    },
     {"id": "call", "env": "math_tool", "text": "x", "gold": "7", "must_hold": "no_crash"},
     {"id": "other", "env": "search", "text": "x", "gold": "7", "must_hold": "blocked"},
 ]
@@ -40,8 +46,14 @@ def counted(tmp_path, monkeypatch):
     monkeypatch.setattr(hostile, "hostile", lambda seed: [("7", r"\boxed{8}"), ("7", r"\boxed{9}")])
 
     def count(rows=ROWS, cases=PAIRS, **options):
-        listed = [{"gold": gold, "pred": pred, "expected_equal": equal} for gold, pred, equal in cases]
-        files = {"answers": write(tmp_path / "a", rows), "equiv": write(tmp_path / "e", listed), "data": tmp_path}
+        listed = [
+            {"gold": gold, "pred": pred, "expected_equal": equal} for gold, pred, equal in cases
+        ]
+        files = {
+            "answers": write(tmp_path / "a", rows),
+            "equiv": write(tmp_path / "e", listed),
+            "data": tmp_path,
+        }
         return list(Grader(**files, completions=60, threads=4, **options).rows())
 
     return count

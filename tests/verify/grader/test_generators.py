@@ -26,5 +26,11 @@ def test_no_fault_of_a_number_has_its_value(gold):
 @pytest.mark.parametrize("module", [forms, right, written, wrong])
 def test_the_generators_do_not_know_the_grader(module):
     tree = ast.parse(Path(module.__file__).read_text("utf-8"))
-    imported = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    assert not [line for line in imported if "turngym" in line and "turngym.tests.verify.grader" not in line]
+    imported = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert not [
+        line for line in imported if "turngym" in line and "turngym.tests.verify.grader" not in line
+    ]

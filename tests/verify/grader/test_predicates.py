@@ -4,7 +4,9 @@ import pytest
 
 from turngym.tests.verify.grader.predicates import Seen, check_known, holds
 
-PAID = Seen(score=1.0, turns=1, calls=2, most_calls=4, next_ok=True, cut=True, error=True, refused=True)
+PAID = Seen(
+    score=1.0, turns=1, calls=2, most_calls=4, next_ok=True, cut=True, error=True, refused=True
+)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +44,12 @@ def test_what_is_the_same_and_was_raised_is_not_stable():
     assert not holds("stable", [PAID, replace(PAID, calls=1)])
 
 
-@pytest.mark.parametrize("predicate", ["reward=some", "blocked", "no_crash now", "calls_run=", "calls_run<2", ""])
+@pytest.mark.parametrize(
+    "predicate", ["reward=some", "blocked", "no_crash now", "calls_run=", "calls_run<2", ""]
+)
 def test_an_unknown_predicate_is_named(predicate):
-    with pytest.raises(ValueError, match=rf"row-7: unknown predicate '{predicate}'; known are reward, stable, "):
+    with pytest.raises(
+        ValueError, match=rf"row-7: unknown predicate '{predicate}'; known are reward, stable, "
+    ):
         check_known("row-7", predicate)
     assert not holds(predicate, [PAID])

@@ -65,9 +65,19 @@ def test_what_runs_while_an_answer_is_graded_is_heard(server):
     server.hear(*events[0])
     assert server.ran is None
     server.ran = []
-    for event in (*events, ("exec", (own,)), ("subprocess.Popen", (sys.executable, [], None, None)), ("open", ("x",))):
+    for event in (
+        *events,
+        ("exec", (own,)),
+        ("subprocess.Popen", (sys.executable, [], None, None)),
+        ("open", ("x",)),
+    ):
         server.hear(*event)
-    assert [one.split()[0] for one in server.ran] == ["exec", "compile", "os.system", "subprocess.Popen"]
+    assert [one.split()[0] for one in server.ran] == [
+        "exec",
+        "compile",
+        "os.system",
+        "subprocess.Popen",
+    ]
 
 
 def test_calls_turns_and_the_cut_are_counted(server):
@@ -76,7 +86,9 @@ def test_calls_turns_and_the_cut_are_counted(server):
     twice = see(server, call() + call() + r"\boxed{7}", env="math_tool")
     assert (twice.score, twice.calls, twice.most_calls, twice.turns) == (0.0, 1, 4, None)
     assert twice.cut and twice.limits and not twice.error and twice.control == 0
-    fenced = see(server, "```python\nprint(6)\n```\n```output\n42\n```\n\\boxed{7}", env="math_tool")
+    fenced = see(
+        server, "```python\nprint(6)\n```\n```output\n42\n```\n\\boxed{7}", env="math_tool"
+    )
     assert (fenced.score, fenced.calls, fenced.cut) == (0.0, 1, True)
     unknown = see(server, '<tool_call>{"name": "id", "arguments": {}}</tool_call>', env="math_tool")
     assert unknown.calls == 0 and unknown.error and not unknown.cut
@@ -90,7 +102,9 @@ def test_a_tool_that_lets_its_limits_be_set_is_found(server, monkeypatch):
         return plain(self, arguments)
 
     monkeypatch.setattr(
-        PythonTool, "call", lambda self, arguments: (lax if "9" in arguments["code"] else plain)(self, arguments)
+        PythonTool,
+        "call",
+        lambda self, arguments: (lax if "9" in arguments["code"] else plain)(self, arguments),
     )
     assert see(server, call(), env="math_tool").limits
     assert not see(server, call("9"), env="math_tool").limits

@@ -35,8 +35,13 @@ def seen(played: Sequence[Answer], processes: int, seed: int) -> tuple[dict[str,
         most = max(most, len(trial.workers))
         if fault:
             faults.append(f"process {number}: {fault}")
-    note = first(faults) or f"at most {most} workers at once, of {POOL} allowed; none when it is closed, nor at the end"
-    row = Row("fresh processes whose grader leaks no worker", processes - len(faults), processes, note)
+    note = (
+        first(faults)
+        or f"at most {most} workers at once, of {POOL} allowed; none when it is closed, nor at the end"
+    )
+    row = Row(
+        "fresh processes whose grader leaks no worker", processes - len(faults), processes, note
+    )
     return found, row
 
 
@@ -53,9 +58,15 @@ class Probe:
     def __init__(self, folder: Path) -> None:
         for name in ("work", "tmp", "home"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        env = {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder / "tmp"), "HOME": str(folder / "home")}
+        env = {
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "TMPDIR": str(folder / "tmp"),
+            "HOME": str(folder / "home"),
+        }
         self._child = Child(
-            [sys.executable, "-m", "turngym.tests.verify.grader.worker", str(folder)], cwd=str(folder / "work"), env=env
+            [sys.executable, "-m", "turngym.tests.verify.grader.worker", str(folder)],
+            cwd=str(folder / "work"),
+            env=env,
         )
 
     def ready(self, tools: bool) -> None:
@@ -85,7 +96,9 @@ class Trial:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.probe = folder, Probe(folder)
-        self.workers: list[Process] = []  # what lived when the completions without tools were graded
+        self.workers: list[
+            Process
+        ] = []  # what lived when the completions without tools were graded
         self.closed: list[Process] = []  # what of it the grader left when it was closed
 
     def run(self, order: Sequence[Answer], found: Mapping[str, list[Seen]]) -> None:
@@ -113,7 +126,10 @@ class Trial:
         )
         for when, those, most in stages:
             if len(those) > most or any(one.zombie for one in those):
-                told = [f"{one.pid} {'zombie ' if one.zombie else ''}{one.command[:80]}" for one in those]
+                told = [
+                    f"{one.pid} {'zombie ' if one.zombie else ''}{one.command[:80]}"
+                    for one in those
+                ]
                 return f"{len(those)} processes {when}, {most} allowed: {first(told)}"
         return ""
 
@@ -131,6 +147,8 @@ def _await(processes: Callable[[], list[Process]], most: int) -> list[Process]:
     until = time.monotonic() + SETTLE
     while True:
         found = processes()
-        if (len(found) <= most and not any(one.zombie for one in found)) or time.monotonic() > until:
+        if (
+            len(found) <= most and not any(one.zombie for one in found)
+        ) or time.monotonic() > until:
             return found
         time.sleep(0.05)

@@ -25,8 +25,21 @@ from turngym.tools import PythonTool, ToolResult, get_format
 from turngym.tools.messages import serve
 
 _PR_SET_CHILD_SUBREAPER = 36
-_RUNS = ("exec", "compile", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "subprocess.Popen")
-_FORMATS = {"<tool_call>": "hermes", "```": "fenced", "<python>": "tags", "<|python_tag|>": "llama-json"}  # by a mark
+_RUNS = (
+    "exec",
+    "compile",
+    "os.system",
+    "os.exec",
+    "os.spawn",
+    "os.posix_spawn",
+    "subprocess.Popen",
+)
+_FORMATS = {
+    "<tool_call>": "hermes",
+    "```": "fenced",
+    "<python>": "tags",
+    "<|python_tag|>": "llama-json",
+}  # by a mark
 _LIMITS = "import resource as r\nprint([r.getrlimit(n) for n in (r.RLIMIT_AS, r.RLIMIT_NOFILE, r.RLIMIT_FSIZE)])"
 
 
@@ -90,7 +103,9 @@ class Server:
         for _ in range(2):
             self._next_ok()
             if tools:
-                self._play('<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>', "7")
+                self._play(
+                    '<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>', "7"
+                )
         return True
 
     def _see(self, env: str, text: str, gold: str) -> Seen:
@@ -104,9 +119,17 @@ class Server:
         ran, self.ran = self.ran, None
         after = dict(_files(self.folder))
         files = tuple(sorted(str(path) for path, _ in before.items() ^ after.items()))
-        executed = () if env == "math_tool" else tuple(ran)  # a tool is there to run what is asked for
+        executed = (
+            () if env == "math_tool" else tuple(ran)
+        )  # a tool is there to run what is asked for
         seen = {"seconds": time.monotonic() - began, **seen}
-        return Seen(**seen, files=files, executed=executed, refused=self._refused(gold), next_ok=self._next_ok())
+        return Seen(
+            **seen,
+            files=files,
+            executed=executed,
+            refused=self._refused(gold),
+            next_ok=self._next_ok(),
+        )
 
     def _grade(self, text: str, gold: str) -> dict[str, Any]:
         grade = self.grader.grade(completion=text, gold=gold)
@@ -126,7 +149,9 @@ class Server:
 
     def _episode(self, format: str, text: str, gold: str) -> dict[str, Any]:
         tool = _Tool()
-        env = QuestionEnv(ListTasks([Task("row", "How many?", gold)]), self.grader, [tool], format=format)
+        env = QuestionEnv(
+            ListTasks([Task("row", "How many?", gold)]), self.grader, [tool], format=format
+        )
         try:
             env.reset(seed=0)
             limits = (env.max_turns, env.toolbox.timeout, *tool.limits())
@@ -168,7 +193,10 @@ class Server:
             (r"\sqrt{8}", r"2\sqrt{2}", 1.0),
             (r"\sqrt{7}", r"2\sqrt{2}", 0.0),
         )
-        grades = [self.grader.grade(completion=f"\\boxed{{{given}}}", gold=gold) for given, gold, _ in cases]
+        grades = [
+            self.grader.grade(completion=f"\\boxed{{{given}}}", gold=gold)
+            for given, gold, _ in cases
+        ]
         return all(grade.score == score for grade, (_, _, score) in zip(grades, cases))
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
@@ -181,7 +209,9 @@ def _own(event: str, args: tuple[Any, ...]) -> bool:
     """Whether the process starts a worker of its grader, which is Python itself, or loads a module from its file."""
     if event == "subprocess.Popen":
         return bool(args[0] == sys.executable)
-    name = {"exec": lambda: args[0].co_filename, "compile": lambda: args[1]}.get(event, lambda: None)()
+    name = {"exec": lambda: args[0].co_filename, "compile": lambda: args[1]}.get(
+        event, lambda: None
+    )()
     return isinstance(name, str) and (name.startswith("<frozen ") or Path(name).is_file())
 
 
@@ -194,7 +224,12 @@ def _control(*texts: str) -> int:
     # As in a chat: UTF-8 carries no lone surrogates.
     marked = [MarkedText(text.encode("utf-8", "replace").decode()) for text in texts]
     encoders = [Encoder(tokenizer) for tokenizer in tokenizers(marked)]
-    return sum(int(i) in encoder.control for encoder in encoders for text in marked for i in encoder.encode(text))
+    return sum(
+        int(i) in encoder.control
+        for encoder in encoders
+        for text in marked
+        for i in encoder.encode(text)
+    )
 
 
 def _raises(check: Callable[[], object]) -> bool:

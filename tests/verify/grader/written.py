@@ -17,9 +17,15 @@ def squeeze(text: str) -> str:
 
 def clean(gold: str) -> str:
     """Return `gold` without dollar signs, spacing, sizing and a full stop, with braces around all arguments."""
-    text = re.sub(r"(?<!\\)\\(?:[!,; ]|(?:left|right|quad)(?![A-Za-z]))", " ", re.sub(r",\s*\\!\s*|\{,\}", "", gold))
+    text = re.sub(
+        r"(?<!\\)\\(?:[!,; ]|(?:left|right|quad)(?![A-Za-z]))",
+        " ",
+        re.sub(r",\s*\\!\s*|\{,\}", "", gold),
+    )
     text = re.sub(r"\\phantom\s*(?:\{[^{}]*\}|\S)|(?<!\\)\$", "", text).strip().rstrip(".,").strip()
-    text = re.sub(r"\s*(?:\\text\s*\{[\s,]*(?:and|or)\s*\}[\s,]*)+", ", ", text).replace("slant", "")
+    text = re.sub(r"\s*(?:\\text\s*\{[\s,]*(?:and|or)\s*\}[\s,]*)+", ", ", text).replace(
+        "slant", ""
+    )
     text = re.sub(r"\\[dtc]frac", r"\\frac", text)
     one = r"\s*(\\[a-z]+|\w)"
     text = re.sub(rf"\\frac{one}\s*", r"\\frac{\1}", text)
@@ -31,7 +37,9 @@ def number(text: str) -> Fraction | None:
     """Return the value of a plain number, fraction or mixed number; None for any other text."""
     if re.fullmatch(rf"[+-]?\s*(?:(?:{_WHOLE})\.?\d*|\.\d+)", text):
         return Fraction(text.replace(",", "").replace(" ", "").rstrip("."))
-    if match := re.fullmatch(rf"(-?)\s*(\d+)?\s*\\frac\s*\{{\s*(-?)({_WHOLE})\s*\}}\s*\{{\s*({_WHOLE})\s*\}}", text):
+    if match := re.fullmatch(
+        rf"(-?)\s*(\d+)?\s*\\frac\s*\{{\s*(-?)({_WHOLE})\s*\}}\s*\{{\s*({_WHOLE})\s*\}}", text
+    ):
         top, bottom = (int(part.replace(",", "")) for part in match.group(4, 5))
         size = int(match[2] or 0) + Fraction(top, bottom)
         return -size if match[1] != match[3] else size
@@ -84,7 +92,9 @@ def roots(text: str) -> str:
         return rf"{before}({match[3]})^{{1/{match[2] or 2}}}"
 
     return re.sub(
-        r"((?:\d|(?<![A-Za-z\\])[a-z]|\\pi|\})?)\s*\\sqrt\s*(?:\[(\d)\])?\s*\{((?:[^{}]|\{[^{}]*\})*)\}", written, text
+        r"((?:\d|(?<![A-Za-z\\])[a-z]|\\pi|\})?)\s*\\sqrt\s*(?:\[(\d)\])?\s*\{((?:[^{}]|\{[^{}]*\})*)\}",
+        written,
+        text,
     )
 
 

@@ -50,7 +50,9 @@ def wrong(golds: Sequence[str], size: int) -> Iterator[Written]:
     for i in range(size):
         gold = golds[i % len(golds)]
         others = (golds[(i + step) % len(golds)] for step in range(1, len(golds)))
-        made = faults(gold, next((other for other in others if value(other) != value(gold)), "7919"))
+        made = faults(
+            gold, next((other for other in others if value(other) != value(gold)), "7919")
+        )
         fault = scarcest(gold, made, used)
         if fault in VOID:
             yield Written(gold, made[fault], (fault,))
@@ -71,14 +73,18 @@ def faults(gold: str, other: str) -> dict[str, str]:
     made["or another"] = rf"{text} \text{{ or }} 7919"
     made["and another"] = rf"{text}, 7919"
     if digit := re.search(r"\d(?=\D*$)", gold):
-        made["last digit"] = f"{gold[: digit.start()]}{(int(digit[0]) + 1) % 10}{gold[digit.end() :]}"
+        made["last digit"] = (
+            f"{gold[: digit.start()]}{(int(digit[0]) + 1) % 10}{gold[digit.end() :]}"
+        )
     if re.fullmatch(r"-?\d+", squeeze(text)):
         made |= dict(_wholes(int(squeeze(text))))
     exact = number(text)
     if exact is not None:
         made |= dict(_numbers(text, exact))
     made |= dict(_ordered(text))
-    return made | {name: nothing for name, nothing in NOTHING.items() if squeeze(nothing) != squeeze(text)}
+    return made | {
+        name: nothing for name, nothing in NOTHING.items() if squeeze(nothing) != squeeze(text)
+    }
 
 
 def _ordered(text: str) -> Iterator[tuple[str, str]]:

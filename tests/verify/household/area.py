@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from turngym.tests.verify.household.catalogue import Catalogue
 
 Part = Literal[
-    "all", "episodes", "demos", "walks", "real", "contract", "forks", "fuzz", "answers", "expert", "shortcuts"
+    "all",
+    "episodes",
+    "demos",
+    "walks",
+    "real",
+    "contract",
+    "forks",
+    "fuzz",
+    "answers",
+    "expert",
+    "shortcuts",
 ]
 
 
@@ -117,5 +127,7 @@ class Household:
         """Return the files of `data`."""
         files = tuple(sorted(self.data.glob(pattern)))
         if not files:
-            raise FileNotFoundError(f"{self.data} has no {pattern}; name files with --games and --episodes")
+            raise FileNotFoundError(
+                f"{self.data} has no {pattern}; name files with --games and --episodes"
+            )
         return files

@@ -28,7 +28,9 @@ class Catalogue:
         self.chosen: list[Listed] = [found for path in paths for found in _listed(path)]
         self.entries: list[GameEntry] = [entry for entry, _ in self.chosen]
         if not self.entries:
-            raise ValueError(f"there is no game in {', '.join(map(str, paths)) or 'no file'}; --games names files")
+            raise ValueError(
+                f"there is no game in {', '.join(map(str, paths)) or 'no file'}; --games names files"
+            )
         self._number = {entry.id: i for i, entry in enumerate(self.entries)}
 
     def __len__(self) -> int:
@@ -47,9 +49,15 @@ class Catalogue:
         """Return the number of the game of that id."""
         return self._number.get(id)
 
-    def env(self, numbers: Sequence[int], text: str | None = None, max_turns: int = 50) -> ALFWorldEnv:
+    def env(
+        self, numbers: Sequence[int], text: str | None = None, max_turns: int = 50
+    ) -> ALFWorldEnv:
         """Make the environment over some of the games, in this order."""
-        return ALFWorldEnv(Games("the files", "", [self.chosen[i] for i in numbers]), text=text, max_turns=max_turns)
+        return ALFWorldEnv(
+            Games("the files", "", [self.chosen[i] for i in numbers]),
+            text=text,
+            max_turns=max_turns,
+        )
 
     def common(self) -> dict[str, Any]:
         """Return the rules that all games share, from `game_common.json` beside them.
@@ -61,14 +69,18 @@ class Catalogue:
             if (path := folder / COMMON).is_file():
                 shared: dict[str, Any] = json.loads(path.read_text("utf-8"))
                 return shared
-        raise FileNotFoundError(f"{COMMON} is beside none of the games, and the real engine needs its rules")
+        raise FileNotFoundError(
+            f"{COMMON} is beside none of the games, and the real engine needs its rules"
+        )
 
 
 def _listed(path: Path) -> tuple[Listed, ...]:
     if path.is_dir():
         files = sorted(path.glob("games*.jsonl*")) or sorted(path.rglob(GAME))
         if not files:
-            raise FileNotFoundError(f"{path} holds neither games*.jsonl files nor a {GAME}; --games names files")
+            raise FileNotFoundError(
+                f"{path} holds neither games*.jsonl files nor a {GAME}; --games names files"
+            )
         return tuple(found for file in files for found in _listed(file))
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; --games names files of games")

@@ -19,16 +19,27 @@ from turngym.tests.verify.rows import Row, first
 
 TASK = "the task"
 EMPTIED = "another text was put in place of what lies there"
-EDITED: Mapping[tuple[str, str], str] = {  # the end of a demonstration's id, an action of it: how its answer differs
-    ("put_0", "go to cabinet 1"): "two things were added that are not there, and the list has no `and`",
+EDITED: Mapping[
+    tuple[str, str], str
+] = {  # the end of a demonstration's id, an action of it: how its answer differs
+    (
+        "put_0",
+        "go to cabinet 1",
+    ): "two things were added that are not there, and the list has no `and`",
     ("put_1", "go to diningtable 1"): EMPTIED,
     ("put_1", "go to diningtable 2"): EMPTIED,
     ("put_1", TASK): "the task was rewritten: the game wants the apple clean",
     ("clean_1", "go to diningtable 1"): EMPTIED,
     ("clean_1", "go to diningtable 2"): EMPTIED,
-    ("heat_0", "open fridge 1"): "the `go to fridge 1` before it was left out, without which nothing happens",
+    (
+        "heat_0",
+        "open fridge 1",
+    ): "the `go to fridge 1` before it was left out, without which nothing happens",
     ("heat_0", "go to countertop 2"): EMPTIED,
-    ("/react_cool_0", "take pan 1 from stoveburner 3"): "the answer stands behind the thought that follows",
+    (
+        "/react_cool_0",
+        "take pan 1 from stoveburner 3",
+    ): "the answer stands behind the thought that follows",
     ("/act_examine_0", TASK): "an `OK.` was left behind the task",
 }
 
@@ -58,8 +69,16 @@ def demo_row(catalogue: Catalogue, demos: Sequence[Episode]) -> Row:
             continue
         edited = {what: why for (end, what), why in EDITED.items() if demo.id.endswith(end)}
         other = best[demo.id].other
-        bad += [f"{demo.id} {what!r}: the game says {text!r}" for what, text in other.items() if what not in edited]
-        bad += [f"{demo.id} {what!r}: is listed and is the game's" for what in edited if what not in other]
+        bad += [
+            f"{demo.id} {what!r}: the game says {text!r}"
+            for what, text in other.items()
+            if what not in edited
+        ]
+        bad += [
+            f"{demo.id} {what!r}: is listed and is the game's"
+            for what in edited
+            if what not in other
+        ]
         for what in edited:
             listed[f"{what}: {edited[what]}"].append(demo.id)
     short = {text.partition(" ")[0].rstrip(":") for text in bad}
@@ -68,7 +87,9 @@ def demo_row(catalogue: Catalogue, demos: Sequence[Episode]) -> Row:
 
 
 def _said(demos: Sequence[Episode], best: Mapping[str, Replayed]) -> Iterator[str]:
-    alike, actions = (sum(getattr(found, name) for found in best.values()) for name in ("alike", "actions"))
+    alike, actions = (
+        sum(getattr(found, name) for found in best.values()) for name in ("alike", "actions")
+    )
     thoughts = Counter(_thought(moment.action) for demo in demos for moment in demo.moments)[True]
     whole = sum(not found.other for found in best.values())
     yield f"{whole} without any other line; {alike} of {actions} lines are the games'"

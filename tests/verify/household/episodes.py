@@ -53,7 +53,9 @@ def read_episodes(paths: Sequence[Path]) -> list[Episode]:
     found = []
     for path in paths:
         if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist; --episodes names files of recorded episodes")
+            raise FileNotFoundError(
+                f"{path} does not exist; --episodes names files of recorded episodes"
+            )
         found += [episode_of_row(row, f"{path.name}:{number}") for number, row in json_rows(path)]
     return found
 
@@ -69,7 +71,9 @@ def episode_of_row(row: Any, where: str) -> Episode:
             for taken in row["steps"]
         ]
         game = row.get("game_id", "")
-        return Episode(where, row.get("id", game), game, row["init_obs"], row.get("init_admissible"), moments)
+        return Episode(
+            where, row.get("id", game), game, row["init_obs"], row.get("init_admissible"), moments
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{where} is no recorded episode ({error!r}); it needs init_obs and steps of action and observation"
@@ -82,7 +86,10 @@ def replay_rows(catalogue: Catalogue, episodes: Iterable[Episode], whose: str) -
     for episode in episodes:
         found = differences(catalogue, episode)
         seen, steps = seen + 1, steps + len(episode.moments)
-        wrong, short = wrong + bool(found), short + len([turn for turn in found if turn])  # the opening is no step
+        wrong, short = (
+            wrong + bool(found),
+            short + len([turn for turn in found if turn]),
+        )  # the opening is no step
         said += [f"{episode.id} {what}" for what in dict.fromkeys(found.values())]
     what = "observation, admissible commands, reward, done and won"
     yield Row(f"{whose}: episodes replayed byte for byte", seen - wrong, seen, first(said, 3))
@@ -91,14 +98,20 @@ def replay_rows(catalogue: Catalogue, episodes: Iterable[Episode], whose: str) -
 
 def blank_row(catalogue: Catalogue, games: int = 20) -> Row:
     """Count the blank commands and their kin that the environment answers as the real engine does."""
-    said = Tally("blank commands, control characters and articles are answered as in the real engine")
+    said = Tally(
+        "blank commands, control characters and articles are answered as in the real engine"
+    )
     for number in range(0, len(catalogue), max(len(catalogue) // games, 1)):
         env = catalogue.env([number], max_turns=ENDLESS)
         env.reset(seed=0, options={"task": 0})
         for command in BLANK:
             before = env.state
             text, reward, ended, *_ = env.step(command)
-            as_real = (text, reward, ended) == ("Nothing happens.", 0, False) and env.state == before
+            as_real = (text, reward, ended) == (
+                "Nothing happens.",
+                0,
+                False,
+            ) and env.state == before
             said.add(repr(command), "" if as_real else text)
     return said.row()
 
@@ -107,7 +120,9 @@ def differences(catalogue: Catalogue, episode: Episode) -> dict[int, str]:
     """Return what was otherwise, by turn (0 for the opening): what was expected and what came."""
     number = catalogue.find(episode.game)
     if number is None:
-        return dict.fromkeys(range(len(episode.moments) + 1), f"its game {episode.game!r} is in none of the files")
+        return dict.fromkeys(
+            range(len(episode.moments) + 1), f"its game {episode.game!r} is in none of the files"
+        )
     env = catalogue.env([number], max_turns=ENDLESS)
     opening, _ = env.reset(seed=0, options={"task": 0})
     world, state = env.world, env.state
@@ -146,5 +161,10 @@ def _note(found: dict[int, str], turn: int, action: str, pairs: Sequence[Pair]) 
     for what, want, got in pairs:
         if want is not None and want != got:
             if isinstance(want, list):
-                want, got = sorted(set(want) - set(got)) or want, sorted(set(got) - set(want)) or got
-            found.setdefault(turn, f"step {turn} {action!r}: {what} should be {want!r} and is {got!r}")
+                want, got = (
+                    sorted(set(want) - set(got)) or want,
+                    sorted(set(got) - set(want)) or got,
+                )
+            found.setdefault(
+                turn, f"step {turn} {action!r}: {what} should be {want!r} and is {got!r}"
+            )

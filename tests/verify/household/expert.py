@@ -19,11 +19,17 @@ LEVELS = (1, 2, 3, 4, 5)
 def official_rows(catalogue: Catalogue) -> Iterator[Row]:
     """Count successes on the solvable games of valid_seen and valid_unseen, in both forms of the text, if any."""
     entries = catalogue.entries
-    chosen = [i for i, one in enumerate(entries) if one.solvable and one.split in ("valid_seen", "valid_unseen")]
+    chosen = [
+        i
+        for i, one in enumerate(entries)
+        if one.solvable and one.split in ("valid_seen", "valid_unseen")
+    ]
     kinds, names = ([getattr(entries[i], name) for i in chosen] for name in ("task_type", "id"))
     for text in ("current", "old") if chosen else ():
         env = catalogue.env(chosen, text, TURNS)
-        what = f"the expert succeeds within {TURNS} turns on valid_seen and valid_unseen, {text} text"
+        what = (
+            f"the expert succeeds within {TURNS} turns on valid_seen and valid_unseen, {text} text"
+        )
         yield _row(what, env, kinds, names, NEED)
 
 
@@ -33,7 +39,9 @@ def generated_rows(seed: int, tasks: int) -> Iterator[Row]:
         env = make_household("test", size, LEVELS, seed=seed)
         names = [f"{size} {i}" for i in range(tasks)]
         lost = [name for i, name in enumerate(names) if not _gold_wins(env, i)]
-        yield Row(f"{size} generated tasks are won by their golds", tasks - len(lost), tasks, first(lost))
+        yield Row(
+            f"{size} generated tasks are won by their golds", tasks - len(lost), tasks, first(lost)
+        )
         yield _row(f"the expert solves {size} generated tasks", env, [""] * tasks, names, 1.0)
 
 
@@ -55,7 +63,9 @@ def _gold_wins(env: ALFWorldEnv, task: int) -> bool:
     return not env.live and sum(env.turn_rewards) == 1
 
 
-def _row(what: str, env: ALFWorldEnv, kinds: Sequence[str], names: Sequence[str], need: float) -> Row:
+def _row(
+    what: str, env: ALFWorldEnv, kinds: Sequence[str], names: Sequence[str], need: float
+) -> Row:
     lost, turns, tried, won = list[str](), list[int](), Counter[str](), Counter[str]()
     for i, (kind, name) in enumerate(zip(kinds, names, strict=True)):
         good, used = success(env, i)

@@ -29,7 +29,9 @@ def fork_row(catalogue: Catalogue, seed: int, episodes: int) -> Row:
                 fault = f"raises {type(error).__name__}"
             held += not fault
             bad += [f"{catalogue.entries[i].id} turn {turn}: {fault}"] if fault else []
-    return Row("forks and snapshots go on as the original and apart from it", held, of, first(bad, 3))
+    return Row(
+        "forks and snapshots go on as the original and apart from it", held, of, first(bad, 3)
+    )
 
 
 def _straight(env: ALFWorldEnv, drawn: random.Random) -> tuple[list[Any], list[str]]:
@@ -42,7 +44,13 @@ def _straight(env: ALFWorldEnv, drawn: random.Random) -> tuple[list[Any], list[s
     return seen, actions
 
 
-def _forked(env: ALFWorldEnv, straight: Sequence[Any], actions: Sequence[str], turn: int, drawn: random.Random) -> str:
+def _forked(
+    env: ALFWorldEnv,
+    straight: Sequence[Any],
+    actions: Sequence[str],
+    turn: int,
+    drawn: random.Random,
+) -> str:
     _begin(env)
     before = [_seen(env, action) for action in actions[:turn]]
     twin, astray = env.fork(), env.fork()
@@ -54,7 +62,11 @@ def _forked(env: ALFWorldEnv, straight: Sequence[Any], actions: Sequence[str], t
     fresh.restore(written)
     again = [_seen(fresh, action) for action in actions[turn:]]
     wanted = list(straight[1:])
-    faults = {"the original": before + here, "the fork": before + there, "the restored snapshot": before + again}
+    faults = {
+        "the original": before + here,
+        "the fork": before + there,
+        "the restored snapshot": before + again,
+    }
     return ", ".join(f"{name} is another" for name, seen in faults.items() if seen != wanted)
 
 

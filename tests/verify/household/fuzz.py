@@ -16,11 +16,51 @@ from turngym.tests.verify.household.goals import Aim, aim_of
 from turngym.tests.verify.rows import Row, first
 
 VERBS = (
-    *("go to", "open", "close", "take", "move", "put", "use", "heat", "clean", "cool", "slice", "examine", "look"),
-    *("inventory", "help", "undo", "restart", "quit", "save", "think:", "done", "LOOK", "walkthrough"),
+    *(
+        "go to",
+        "open",
+        "close",
+        "take",
+        "move",
+        "put",
+        "use",
+        "heat",
+        "clean",
+        "cool",
+        "slice",
+        "examine",
+        "look",
+    ),
+    *(
+        "inventory",
+        "help",
+        "undo",
+        "restart",
+        "quit",
+        "save",
+        "think:",
+        "done",
+        "LOOK",
+        "walkthrough",
+    ),
 )
 JOINS = ("from", "to", "with", "in/on", "and", ",", "")
-ODD = ("\x00", "\n", "\ud800", "é", "🏠", "<action>", "</action>", "  ", "\t", "\u2028", "{}", "%s", "1" * 40, "loc 1")
+ODD = (
+    "\x00",
+    "\n",
+    "\ud800",
+    "é",
+    "🏠",
+    "<action>",
+    "</action>",
+    "  ",
+    "\t",
+    "\u2028",
+    "{}",
+    "%s",
+    "1" * 40,
+    "loc 1",
+)
 GOLD = 0.05  # share of commands that are an expert's, so that episodes do end
 
 
@@ -39,7 +79,9 @@ def fuzz_row(catalogue: Catalogue, seed: int, games: int, strings: int) -> Row:
     solvable = [i for i, entry in enumerate(catalogue.entries) if entry.solvable]
     chosen = drawn.sample(solvable, min(games, len(solvable)))
     for i in chosen:
-        found = fuzz(catalogue.env([i], max_turns=ENDLESS), aim_of(catalogue.read(i)), f"{seed} {i}", strings)
+        found = fuzz(
+            catalogue.env([i], max_turns=ENDLESS), aim_of(catalogue.read(i)), f"{seed} {i}", strings
+        )
         total, ended = total + found.strings, ended + found.ended
         bad += [f"{catalogue.entries[i].id} {fault}" for fault in found.bad]
     what = "fuzzed commands neither crash, nor end an episode wrongly, nor earn more than 1"
@@ -101,14 +143,29 @@ def _texts(env: ALFWorldEnv, drawn: random.Random, count: int) -> Iterator[str]:
         elif kind < 0.55:
             yield _bent(drawn, drawn.choice(env.admissible_commands()))
         elif kind < 0.85:
-            words = (drawn.choice(VERBS), drawn.choice(names), drawn.choice(JOINS), drawn.choice(names))
+            words = (
+                drawn.choice(VERBS),
+                drawn.choice(names),
+                drawn.choice(JOINS),
+                drawn.choice(names),
+            )
             yield " ".join(words[: drawn.randrange(1, 5)])
         else:
-            yield "".join(drawn.choice((*ODD, *string.printable, *names)) for _ in range(drawn.randrange(12)))
+            yield "".join(
+                drawn.choice((*ODD, *string.printable, *names)) for _ in range(drawn.randrange(12))
+            )
 
 
 def _bent(drawn: random.Random, command: str) -> str:
     """Return a command with something cut, doubled, or put in somewhere."""
     at = drawn.randrange(len(command) + 1)
-    ways = (command[:at], command[at:], command[:at] + drawn.choice(ODD) + command[at:], command.upper(), command * 2)
-    return drawn.choice((*ways, f"{command}\n{command}", f"<action>{command}</action> {command}", f" {command} "))
+    ways = (
+        command[:at],
+        command[at:],
+        command[:at] + drawn.choice(ODD) + command[at:],
+        command.upper(),
+        command * 2,
+    )
+    return drawn.choice(
+        (*ways, f"{command}\n{command}", f"<action>{command}</action> {command}", f" {command} ")
+    )

@@ -15,7 +15,9 @@ from turngym.envs.household.world import World
 _PLACE, _LOOK, _CLEAN, _HEAT, _COOL, _TWO = TASK_TYPES
 _SAID = {"clean": _CLEAN, "heat": _HEAT, "hot": _HEAT, "cool": _COOL, "two": _TWO}
 _LIT = re.compile(r"(?:look at|examine the) (\w+) (?:under|with) the (\w+)\.?")
-_PUT = re.compile(r"(?:put|clean|heat|cool|find) (?:a |some )?(?:(clean|hot|cool|two) )?(\w+).* (?:in|on) (\w+)\.?")
+_PUT = re.compile(
+    r"(?:put|clean|heat|cool|find) (?:a |some )?(?:(clean|hot|cool|two) )?(\w+).* (?:in|on) (\w+)\.?"
+)
 _BASINS = {"sink": "sinkbasin", "bathtub": "bathtubbasin"}
 
 
@@ -31,14 +33,20 @@ class Aim:
         """Return whether a state is what was wanted."""
         things = [o for o, name in enumerate(world.things) if _kind(name) == self.kind]
         if self.task_type == "look_at_obj_in_light":
-            lit = [o for o, name in enumerate(world.things) if _kind(name) == self.target and state.toggled >> o & 1]
+            lit = [
+                o
+                for o, name in enumerate(world.things)
+                if _kind(name) == self.target and state.toggled >> o & 1
+            ]
             near = any(state.inside[r] >> o & 1 for o in lit for r in world.here[state.place])
             return near and state.held in things
         done = {"pick_clean": state.clean, "pick_heat": state.hot, "pick_cool": state.cool}
         treated = done.get(self.task_type.partition("_then")[0], -1)
         wanted = 2 if self.task_type == "pick_two_obj_and_place" else 1
         homes = [r for r, name in enumerate(world.receptacles) if _kind(name) == self.target]
-        fit = [[o for o in members(state.inside[r]) if o in things and treated >> o & 1] for r in homes]
+        fit = [
+            [o for o in members(state.inside[r]) if o in things and treated >> o & 1] for r in homes
+        ]
         return any(len(found) >= wanted for found in fit)
 
 

@@ -45,7 +45,11 @@ class Answered:
         """Whether the state is that before, or that after the one command."""
         if self.env.world is None or self.env.turn != len(self.env.actions):
             return False
-        after = self.before if self.command is None else step(self.env.world, self.before, self.command)[0]
+        after = (
+            self.before
+            if self.command is None
+            else step(self.env.world, self.before, self.command)[0]
+        )
         return self.env.state == after
 
     @property
@@ -66,7 +70,9 @@ MUST: Mapping[str, Callable[[Answered], bool]] = {
     "reward=0": lambda got: got.seen[1] == 0 and not got.seen[2],
     "actions_run=1": lambda got: got.ran_at_most_one and got.command == got.first_tagged,
     "actions_run<=1": lambda got: got.ran_at_most_one,
-    "cut_after_first_call": lambda got: got.command == got.first_tagged and "You win" not in got.seen[0],
+    "cut_after_first_call": lambda got: (
+        got.command == got.first_tagged and "You win" not in got.seen[0]
+    ),
     "episode_not_reset": lambda got: got.env.live and got.env.turn == len(got.env.actions) > 1,
     "state_ok": lambda got: got.ran_at_most_one,
     "no_gold_in_obs": lambda got: not got.shows_gold,
@@ -83,8 +89,14 @@ def answer_row(path: Path, catalogue: Catalogue) -> Row:
         ValueError: it has no row of env `household`, or one with an unknown predicate.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; --corpus names the file of hostile completions")
-    hostile = [(f"{path.name}:{number}", row) for number, row in json_rows(path) if row.get("env") == "household"]
+        raise FileNotFoundError(
+            f"{path} does not exist; --corpus names the file of hostile completions"
+        )
+    hostile = [
+        (f"{path.name}:{number}", row)
+        for number, row in json_rows(path)
+        if row.get("env") == "household"
+    ]
     if not hostile:
         raise ValueError(f"{path} has no row of env 'household'")
     solvable = [i for i, entry in enumerate(catalogue.entries) if entry.solvable]
@@ -95,19 +107,27 @@ def answer_row(path: Path, catalogue: Catalogue) -> Row:
         if faults:
             bad.append(f"{row['id']} {first(faults, 2)}")
     note = first(bad, 3) or f"each in {len(chosen)} games"
-    return Row("hostile completions hold what they must", len(hostile) - len(bad), len(hostile), note)
+    return Row(
+        "hostile completions hold what they must", len(hostile) - len(bad), len(hostile), note
+    )
 
 
 def faults_of(row: Mapping[str, Any], where: str, catalogue: Catalogue, i: int) -> list[str]:
     """Return which of the promises of a row are not kept in game `i`."""
-    text = row["text"] if "parts" not in row else "".join(part * times for part, times in row["parts"])
+    text = (
+        row["text"] if "parts" not in row else "".join(part * times for part, times in row["parts"])
+    )
     wanted = [part.strip() for part in row["must_hold"].split(";")]
     if unknown := [name for name in wanted if name not in (*MUST, *TWICE)]:
-        raise ValueError(f"{where}: must_hold has {unknown[0]!r}; known are {', '.join((*MUST, *TWICE))}")
+        raise ValueError(
+            f"{where}: must_hold has {unknown[0]!r}; known are {', '.join((*MUST, *TWICE))}"
+        )
     try:
         got = _answered(catalogue.env([i]), text)
         faults = [name for name in wanted if name in MUST and not MUST[name](got)]
-        if "stable" in wanted and any(_answered(catalogue.env([i]), text).seen != got.seen for _ in range(2)):
+        if "stable" in wanted and any(
+            _answered(catalogue.env([i]), text).seen != got.seen for _ in range(2)
+        ):
             faults.append("stable")
         if TWICE[1] in wanted and not _stops(catalogue.env([i]), text):
             faults.append(TWICE[1])

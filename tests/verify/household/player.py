@@ -40,8 +40,29 @@ BLANK = (
 )
 NONSENSE = (
     *BLANK,
-    *("dance", "go to nowhere 1", "take", "move 1", "Look", "go to", "examine", "open sky 1", "help me", "  look  "),
-    *("use", "quit", "restart", "undo", "examine walkthrough", "go to  fridge 1", "move x to y", "inventory ", "look."),
+    *(
+        "dance",
+        "go to nowhere 1",
+        "take",
+        "move 1",
+        "Look",
+        "go to",
+        "examine",
+        "open sky 1",
+        "help me",
+        "  look  ",
+    ),
+    *(
+        "use",
+        "quit",
+        "restart",
+        "undo",
+        "examine walkthrough",
+        "go to  fridge 1",
+        "move x to y",
+        "inventory ",
+        "look.",
+    ),
     *("\x1clook\x1f", "\u00a0look", "look\r\n"),
 )
 IDLE = ("go to", "help", "look", "inventory", "examine")
@@ -52,7 +73,9 @@ def start(path: Path) -> Any:
     textworld = importlib.import_module("textworld")
     alfred = importlib.import_module("alfworld.agents.environment.alfred_tw_env")
     infos = textworld.EnvInfos(won=True, admissible_commands=True, feedback=True)
-    return textworld.start(str(path), infos, wrappers=[alfred.AlfredDemangler(shuffle=False), alfred.AlfredInfos])
+    return textworld.start(
+        str(path), infos, wrappers=[alfred.AlfredDemangler(shuffle=False), alfred.AlfredInfos]
+    )
 
 
 def episode(env: Any, id: str, walk: list[str], drawn: random.Random, steps: int) -> dict[str, Any]:
@@ -68,7 +91,13 @@ def episode(env: Any, id: str, walk: list[str], drawn: random.Random, steps: int
         action = choose(drawn, state["admissible_commands"], before, rest if helped else [])
         state, score, done = env.step(action)
         before = (before + state["admissible_commands"])[-300:]
-        said = {"action": action, "observation": state["feedback"], "reward": score, "done": done, "won": state["won"]}
+        said = {
+            "action": action,
+            "observation": state["feedback"],
+            "reward": score,
+            "done": done,
+            "won": state["won"],
+        }
         found["steps"].append({**said, "admissible": sorted(state["admissible_commands"])})
         if done:
             break

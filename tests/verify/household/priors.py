@@ -24,12 +24,19 @@ def count(worlds: Iterable[World]) -> Priors:
         kinds = [kind_of(name) for name in world.receptacles]
         number.update(kinds)
         shut.update(kind for r, kind in enumerate(kinds) if world.shut(world.start, r))
-        inside = [{kind_of(world.things[o]) for o in members(world.start.inside[r])} for r in range(len(kinds))]
+        inside = [
+            {kind_of(world.things[o]) for o in members(world.start.inside[r])}
+            for r in range(len(kinds))
+        ]
         for thing in set().union(*inside):
             there[thing].update(kinds)
-            holding[thing].update(kind for kind, held in zip(kinds, inside, strict=True) if thing in held)
+            holding[thing].update(
+                kind for kind, held in zip(kinds, inside, strict=True) if thing in held
+            )
     found = {
-        thing: {kind: round(n / there[thing][kind], 4) for kind, n in sorted(holding[thing].items())}
+        thing: {
+            kind: round(n / there[thing][kind], 4) for kind, n in sorted(holding[thing].items())
+        }
         for thing in sorted(there)
     }
     return Priors(found, {kind: round(shut[kind] / number[kind], 4) for kind in sorted(number)})
@@ -37,5 +44,7 @@ def count(worlds: Iterable[World]) -> Priors:
 
 def to_json(priors: Priors) -> str:
     """Return priors as JSON, one line for each kind of thing."""
-    lines = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(shares)}" for kind, shares in priors.found.items())
+    lines = ",\n".join(
+        f"  {json.dumps(kind)}: {json.dumps(shares)}" for kind, shares in priors.found.items()
+    )
     return f'{{"shut": {json.dumps(priors.shut)},\n"found": {{\n{lines}\n}}}}\n'

@@ -31,18 +31,27 @@ def interpreter(named: Path | None) -> Path | None:
     return Path(sys.executable) if find_spec("textworld") and find_spec("alfworld") else None
 
 
-def real_rows(catalogue: Catalogue, python: Path, seed: int, games: int, steps: int) -> Iterator[Row]:
+def real_rows(
+    catalogue: Catalogue, python: Path, seed: int, games: int, steps: int
+) -> Iterator[Row]:
     """Count the episodes and steps of the real engine that are replayed without a difference."""
     drawn = random.Random(f"real {seed}").sample(range(len(catalogue)), min(games, len(catalogue)))
     played = recorded(catalogue, python, drawn, seed, steps)
     found = (episode_of_row(row, f"the real engine's episode {i}") for i, row in enumerate(played))
     rows = list(replay_rows(catalogue, found, "the real engine"))
     if rows[0].of != len(drawn):
-        yield Row("the real engine: games played", rows[0].of, len(drawn), "it stopped; see what it wrote to stderr")
+        yield Row(
+            "the real engine: games played",
+            rows[0].of,
+            len(drawn),
+            "it stopped; see what it wrote to stderr",
+        )
     yield from rows
 
 
-def recorded(catalogue: Catalogue, python: Path, numbers: list[int], seed: int, steps: int) -> Iterator[dict[str, Any]]:
+def recorded(
+    catalogue: Catalogue, python: Path, numbers: list[int], seed: int, steps: int
+) -> Iterator[dict[str, Any]]:
     """Yield the episodes that the real engine plays in these games, as soon as each is played.
 
     Raises:
@@ -52,7 +61,9 @@ def recorded(catalogue: Catalogue, python: Path, numbers: list[int], seed: int, 
     command = [str(python), "-c", "import textworld, alfworld"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     if asked.returncode:
-        raise ValueError(f"{python} cannot import alfworld and textworld: {asked.stderr.strip().splitlines()[-1]}")
+        raise ValueError(
+            f"{python} cannot import alfworld and textworld: {asked.stderr.strip().splitlines()[-1]}"
+        )
     common = catalogue.common()
     with tempfile.TemporaryFile("w+") as games:
         for i in numbers:

@@ -39,7 +39,9 @@ def shortcut_rows(catalogue: Catalogue, seed: int, houses: int) -> Iterator[Row]
     yield _left_out(catalogue, seed)
 
 
-def _houses(seed: int, count: int, sizes: Sequence[str] = tuple(SIZES)) -> Iterator[tuple[House, World]]:
+def _houses(
+    seed: int, count: int, sizes: Sequence[str] = tuple(SIZES)
+) -> Iterator[tuple[House, World]]:
     """Yield houses of every size, difficulty and task type, the same number of each size and difficulty."""
     for size in sizes:
         for difficulty in DIFFICULTIES:
@@ -49,12 +51,17 @@ def _houses(seed: int, count: int, sizes: Sequence[str] = tuple(SIZES)) -> Itera
 
 
 def _openings(seed: int, count: int) -> Row:
-    said = Tally("houses are not won at the start, give no two things one name, and state their task once")
+    said = Tally(
+        "houses are not won at the start, give no two things one name, and state their task once"
+    )
     for house, world in _houses(seed, count):
         names, aim = (*world.things, *world.receptacles), aim_of_task(world.task)
         fault = "is won" if world.won(world.start) or aim.reached(world, world.start) else ""
         fault = fault or ("has a name twice" if len(set(names)) < len(names) else "")
-        said.add(house.signature, fault or (intro(world).count("Your task is to: ") != 1 and "states no task, or two"))
+        said.add(
+            house.signature,
+            fault or (intro(world).count("Your task is to: ") != 1 and "states no task, or two"),
+        )
     return said.row()
 
 
@@ -93,12 +100,19 @@ def done(aim: Aim, said: Sequence[str]) -> bool:
     if aim.task_type == "look_at_obj_in_light":
         used = any(word[:2] == ["use", aim.target] for word in words)
         return used and any(word[:2] == ["take", aim.kind] for word in words)
-    verb = {"pick_clean": "clean", "pick_heat": "heat", "pick_cool": "cool"}.get(aim.task_type.partition("_then")[0])
+    verb = {"pick_clean": "clean", "pick_heat": "heat", "pick_cool": "cool"}.get(
+        aim.task_type.partition("_then")[0]
+    )
     ready, placed = set[str](), Counter[str]()
     for word in words:
         if word[0] == verb and word[1] == aim.kind:
             ready.add(word[2])
-        elif word[0] == "move" and word[1] == aim.kind and word[4] == aim.target and (not verb or word[2] in ready):
+        elif (
+            word[0] == "move"
+            and word[1] == aim.kind
+            and word[4] == aim.target
+            and (not verb or word[2] in ready)
+        ):
             placed[word[2]] += 1
     return len(placed) >= (2 if aim.task_type == "pick_two_obj_and_place" else 1)
 
@@ -123,7 +137,13 @@ def _random_play(size: str, seed: int, count: int) -> Iterator[Row]:
             if world.won(state):
                 deeds.add(house.signature, not done(aim, said))
     note = f"{100 * won / tried:.1f} % won"
-    yield Row(f"{size} houses that commands drawn from the admissible ones do not win", tried - won, tried, note, FLOOR)
+    yield Row(
+        f"{size} houses that commands drawn from the admissible ones do not win",
+        tried - won,
+        tried,
+        note,
+        FLOOR,
+    )
     yield deeds.row()
 
 
@@ -141,7 +161,10 @@ def twins(house: House) -> Twins | None:
     closed = [i for i, one in enumerate(house.receptacles) if one.kind in OPENABLE][:2]
     if len(closed) < 2:
         return None
-    both = [replace(house, things=(house.things[0]._replace(inside=i), *house.things[1:])) for i in closed]
+    both = [
+        replace(house, things=(house.things[0]._replace(inside=i), *house.things[1:]))
+        for i in closed
+    ]
     one, other = (make_world(twin.problem(), twin.task, get_dialect("current")) for twin in both)
     first, second = (house.receptacles[i].name for i in closed)
     return Twins(house.things[0].name, (first, second), (one, other))
@@ -152,7 +175,11 @@ def _hidden(seed: int, count: int) -> Row:
 
     `slice` does, as in ALFWorld: a knife reaches into what is closed.
     """
-    said, sliced, pairs = Tally("moves in pairs of houses that do not tell where a hidden thing lies"), 0, 0
+    said, sliced, pairs = (
+        Tally("moves in pairs of houses that do not tell where a hidden thing lies"),
+        0,
+        0,
+    )
     drawn = random.Random(f"twins {seed}")
     for pair in filter(None, (twins(house) for house, _ in _houses(seed, count))):
         pairs += 1
@@ -190,7 +217,9 @@ def _places(seed: int, count: int) -> Row:
         home = house.receptacles[house.things[0].inside]
         alike = sum(one.kind == home.kind for one in house.receptacles)
         found.setdefault(alike, Counter())[home.number] += 1
-    said = Tally("policies that always look in the k-th receptacle of a kind find what is wanted as often as by chance")
+    said = Tally(
+        "policies that always look in the k-th receptacle of a kind find what is wanted as often as by chance"
+    )
     for alike, numbers in sorted(found.items()):
         total, chance = numbers.total(), 1 / alike
         for k in range(1, alike + 1) if alike > 1 else ():
@@ -202,11 +231,15 @@ def _places(seed: int, count: int) -> Row:
 def _left_out(catalogue: Catalogue, seed: int, games: int = 60) -> Row:
     """Leave one deed out of walkthroughs of given games: nothing may be won."""
     said = Tally("walkthroughs with one deed left out win nothing")
-    for i in random.Random(f"left out {seed}").sample(range(len(catalogue)), min(games, len(catalogue))):
+    for i in random.Random(f"left out {seed}").sample(
+        range(len(catalogue)), min(games, len(catalogue))
+    ):
         game = catalogue.read(i)
         world, walk, aim = game.world(), game.walk("current"), aim_of(game)
         for left in (
-            at for at, command in enumerate(walk) if not command.startswith(("go to", "open", "close", *IDLE))
+            at
+            for at, command in enumerate(walk)
+            if not command.startswith(("go to", "open", "close", *IDLE))
         ):
             state = world.start
             won = False

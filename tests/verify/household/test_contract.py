@@ -7,7 +7,9 @@ from turngym.tests.verify.household import contract
 
 
 def few(monkeypatch, *names):
-    monkeypatch.setattr(clauses, "CLAUSES", [clause for clause in clauses.CLAUSES if clause.name in names])
+    monkeypatch.setattr(
+        clauses, "CLAUSES", [clause for clause in clauses.CLAUSES if clause.name in names]
+    )
     monkeypatch.setattr(contract, "NAMES", contract.NAMES[:1])
 
 

@@ -18,7 +18,14 @@ def demo(catalogue):
     for action in game.walk("old"):
         state, text = step(world, state, action)
         moments.append(Moment(action, re.sub(r"^You arrive at loc \d+\. ", "", text)))
-    return Episode("here", "made/up_0", "", intro(world).partition("\n\n")[2].replace("\n\n", "\n"), None, moments)
+    return Episode(
+        "here",
+        "made/up_0",
+        "",
+        intro(world).partition("\n\n")[2].replace("\n\n", "\n"),
+        None,
+        moments,
+    )
 
 
 def changed(demo, turn, text):
@@ -42,4 +49,9 @@ def test_other_tasks_ends_and_rooms_fall_short(catalogue, demo):
     unended = Episode("", "end", "", demo.opening, None, demo.moments[:-1])
     away = Episode("", "room", "", "You see a bed 1.", None, demo.moments)
     row = demos.demo_row(catalogue, [other, unended, away])
-    assert row.held == 0 and "task 'the task'" in row.note and "end 'the end'" in row.note and "room: its" in row.note
+    assert (
+        row.held == 0
+        and "task 'the task'" in row.note
+        and "end 'the end'" in row.note
+        and "room: its" in row.note
+    )

@@ -20,7 +20,9 @@ def test_a_fork_that_begins_anew_falls_short(catalogue, monkeypatch):
 
     monkeypatch.setattr(ALFWorldEnv, "fork", fork)
     row = fork_row(catalogue, 0, 3)
-    assert 0 < row.held < row.of and "the fork is another" in row.note and "original" not in row.note
+    assert (
+        0 < row.held < row.of and "the fork is another" in row.note and "original" not in row.note
+    )
 
 
 def test_a_snapshot_that_forgets_falls_short(catalogue, monkeypatch):

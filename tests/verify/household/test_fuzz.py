@@ -10,10 +10,19 @@ from turngym.tests.verify.household.fuzz import fuzz_row
 @pytest.mark.parametrize(
     ("reply", "fault"),
     [
-        (lambda reply: Reply(reply.text, 0.5, info=reply.info), "reward 0.5 with the task not done"),
-        (lambda reply: Reply(reply.text, 0.0, StopReason.GOAL, info=reply.info), "ended True, cut False, reward 0.0"),
+        (
+            lambda reply: Reply(reply.text, 0.5, info=reply.info),
+            "reward 0.5 with the task not done",
+        ),
+        (
+            lambda reply: Reply(reply.text, 0.0, StopReason.GOAL, info=reply.info),
+            "ended True, cut False, reward 0.0",
+        ),
         (lambda reply: Reply("", reply.reward, reply.stop, info=reply.info), "is not answered"),
-        (lambda reply: Reply(reply.text, reply.reward, reply.stop, info={}), "is not allowed and changes something"),
+        (
+            lambda reply: Reply(reply.text, reply.reward, reply.stop, info={}),
+            "is not allowed and changes something",
+        ),
         (lambda reply: 1 / 0, "raises ZeroDivisionError"),
     ],
 )

@@ -18,10 +18,18 @@ def answer(text, must_hold, **row):
         ("obs_cap", lambda env, text: Reply("x" * 300_000, info={"command": "look"})),
         ("reward=0", lambda env, text: Reply("x", 1.0, info={"command": "look"})),
         ("error_observed", lambda env, text: Reply("x", info={"command": "look"})),
-        ("no_gold_in_obs", lambda env, text: Reply(f"Try {env.gold()[-1]}", info={"command": "look"})),
+        (
+            "no_gold_in_obs",
+            lambda env, text: Reply(f"Try {env.gold()[-1]}", info={"command": "look"}),
+        ),
         ("cut_after_first_call", lambda env, text: Reply("x", info={"command": "help"})),
         ("actions_run=1", lambda env, text: Reply("x", info={"command": None})),
-        ("stable", lambda env, text: Reply(f"{id(env)} {env.turn}", info={"command": "look", "env": id(env)})),
+        (
+            "stable",
+            lambda env, text: Reply(
+                f"{id(env)} {env.turn}", info={"command": "look", "env": id(env)}
+            ),
+        ),
     ],
 )
 def test_a_broken_promise_falls_short(catalogue, write, monkeypatch, must, step):
@@ -60,5 +68,7 @@ def test_an_environment_that_changes_after_its_end_falls_short(catalogue, write,
         return real(self, action)
 
     monkeypatch.setattr(ALFWorldEnv, "step", step)
-    row = hostile.answer_row(write("a.jsonl", [answer("look", "step_after_done_raises_or_noop")]), catalogue)
+    row = hostile.answer_row(
+        write("a.jsonl", [answer("look", "step_after_done_raises_or_noop")]), catalogue
+    )
     assert (row.held, row.of) == (0, 1) and "step_after_done" in row.note

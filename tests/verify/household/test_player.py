@@ -14,11 +14,19 @@ class Engine:
     closed = 0
 
     def reset(self):
-        return {"feedback": "a room", "admissible_commands": ["open", "look", "go to b"], "won": False}
+        return {
+            "feedback": "a room",
+            "admissible_commands": ["open", "look", "go to b"],
+            "won": False,
+        }
 
     def step(self, action):
         won = action == "open"
-        return {"feedback": action, "admissible_commands": ["take", "look"], "won": won}, int(won), won
+        return (
+            {"feedback": action, "admissible_commands": ["take", "look"], "won": won},
+            int(won),
+            won,
+        )
 
     def close(self):
         self.closed += 1
@@ -43,5 +51,10 @@ def test_an_episode_is_written_down_until_its_end(monkeypatch):
 def test_commands_are_of_all_kinds():
     drawn, rest = random.Random(0), ["walk"] * 50
     seen = Counter(player.choose(drawn, ["look", "open"], ["before"], rest) for _ in range(1000))
-    assert len(rest) == 0 and seen["walk"] == 50 and seen["open"] > seen["look"] > 20 and seen["before"] > 20
+    assert (
+        len(rest) == 0
+        and seen["walk"] == 50
+        and seen["open"] > seen["look"] > 20
+        and seen["before"] > 20
+    )
     assert sum(seen[text] for text in player.NONSENSE) > 20

@@ -21,7 +21,9 @@ def test_deeds_are_read_from_the_words_of_commands():
     assert shortcuts.done(hot, heated) and not shortcuts.done(hot, heated[::-1])
     assert not shortcuts.done(hot, ["heat apple 2 with microwave 1", *heated[1:]])
     two = Aim("pick_two_obj_and_place", "apple", "shelf")
-    assert not shortcuts.done(two, heated * 2) and shortcuts.done(two, [*heated, "move apple 2 to shelf 1"])
+    assert not shortcuts.done(two, heated * 2) and shortcuts.done(
+        two, [*heated, "move apple 2 to shelf 1"]
+    )
     lit = Aim("look_at_obj_in_light", "apple", "desklamp")
     assert shortcuts.done(lit, ["use desklamp 1", "take apple 1 from bed 1"])
     assert not shortcuts.done(lit, ["take apple 1 from bed 1", "look"])
@@ -52,7 +54,9 @@ def test_a_thing_given_away_is_found(monkeypatch):
     monkeypatch.setattr(shortcuts, "step", real)
     listing = shortcuts.commands
     monkeypatch.setattr(
-        shortcuts, "commands", lambda world, state: listing(world, state) + ["shake it"] * bool(state.inside[0])
+        shortcuts,
+        "commands",
+        lambda world, state: listing(world, state) + ["shake it"] * bool(state.inside[0]),
     )
     assert not shortcuts._hidden(0, 0).good
 
@@ -64,5 +68,7 @@ def test_a_favourite_place_is_found(monkeypatch):
     for house, _ in few:
         kind = house.receptacles[house.things[0].inside].kind
         first = next(i for i, one in enumerate(house.receptacles) if one.kind == kind)
-        object.__setattr__(house, "things", (house.things[0]._replace(inside=first), *house.things[1:]))
+        object.__setattr__(
+            house, "things", (house.things[0]._replace(inside=first), *house.things[1:])
+        )
     assert not shortcuts._places(0, 0).good

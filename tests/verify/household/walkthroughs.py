@@ -24,10 +24,20 @@ def walk_rows(catalogue: Catalogue) -> Iterator[Row]:
         apart += [game.id] * end.apart
     named = f"unsolvable by their files: {first(unsolvable) or 'none'}"
     total = len(catalogue)
-    yield Row("walkthroughs of all games win", total - len(lost), total, "; ".join(filter(None, [first(lost), named])))
+    yield Row(
+        "walkthroughs of all games win",
+        total - len(lost),
+        total,
+        "; ".join(filter(None, [first(lost), named])),
+    )
     yield Row("their commands are admissible", steps - len(refused), steps, first(refused))
     if states:
-        yield Row("states in which the goal and the game's name say alike", states - len(apart), states, first(apart))
+        yield Row(
+            "states in which the goal and the game's name say alike",
+            states - len(apart),
+            states,
+            first(apart),
+        )
 
 
 @dataclass

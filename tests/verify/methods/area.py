@@ -53,7 +53,9 @@ class Methods:
         if self.seen:
             from turngym.tests.verify.methods.seen import STEPS, Seen
 
-            yield from Seen(self.out, self.seeds, tuple(STEPS) if self.where == "all" else (self.where,)).rows(names)
+            yield from Seen(
+                self.out, self.seeds, tuple(STEPS) if self.where == "all" else (self.where,)
+            ).rows(names)
             return
         if self.only != "branching":
             for name in names:

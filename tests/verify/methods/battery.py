@@ -20,7 +20,11 @@ from turngym.training.methods import METHODS
 from turngym.training.objective import objective, start_terms
 
 NOTHING = Control(name="nothing")
-CUTS = ((0, 2, 5), (0, 1, 2, 3, 4, 5), (0, 0, 4, 5))  # where micro-batches of the toy's five paths end
+CUTS = (
+    (0, 2, 5),
+    (0, 1, 2, 3, 4, 5),
+    (0, 0, 4, 5),
+)  # where micro-batches of the toy's five paths end
 ORDER = (3, 0, 4, 2, 1)
 ROLLS = ("select", "sample")  # hooks of the rollout that every control has
 Learned = tuple[float, Tensor]  # a loss and its gradient
@@ -38,7 +42,11 @@ def acts(case: Case) -> bool:
     """Active parameters change the gradient, unless the method acts on the rollout alone; then it has a plan."""
     toy, control = make_toy(), case.control()
     same = torch.allclose(toy.learn(control, case.state)[1], toy.learn(NOTHING, {})[1])
-    rolls = control.plan or control.order or any(getattr(control, part) is not getattr(NOTHING, part) for part in ROLLS)
+    rolls = (
+        control.plan
+        or control.order
+        or any(getattr(control, part) is not getattr(NOTHING, part) for part in ROLLS)
+    )
     return same == case.samples and (
         not same or bool(rolls) or bool(control.observe(Stats(0, "update"), case.state)[1])
     )
@@ -54,7 +62,9 @@ def masked(case: Case) -> bool:
 
     def among(seed: int, size: float) -> Learned:
         rng = torch.Generator().manual_seed(seed)
-        padded = size * torch.randn(*mask.shape, toy.logits.shape[1], generator=rng, dtype=torch.float64)
+        padded = size * torch.randn(
+            *mask.shape, toy.logits.shape[1], generator=rng, dtype=torch.float64
+        )
         padded[mask] = toy.logits
         padded.requires_grad_()
         loss = objective(toy.current(padded[mask]), batch, terms_of(case, toy.batch), batch.n_slots)
@@ -63,7 +73,11 @@ def masked(case: Case) -> bool:
 
     quiet, loud = among(1, 1.0), among(2, 1000.0)
     leaks = bool(quiet[1][~mask].any())
-    return _same(quiet, loud) and not leaks and _close((quiet[0], quiet[1][mask]), toy.learn(control, case.state))
+    return (
+        _same(quiet, loud)
+        and not leaks
+        and _close((quiet[0], quiet[1][mask]), toy.learn(control, case.state))
+    )
 
 
 def split(case: Case) -> bool:
@@ -78,7 +92,9 @@ def order(case: Case) -> bool:
     """The order of paths changes neither loss nor gradient."""
     other = make_toy(ORDER)
     loss, gradient = other.learn(case.control(), case.state)
-    back = torch.cat([gradient[other.batch.path == ORDER.index(path)] for path in range(len(ORDER))])
+    back = torch.cat(
+        [gradient[other.batch.path == ORDER.index(path)] for path in range(len(ORDER))]
+    )
     return _close((loss, back), make_toy().learn(case.control(), case.state))
 
 
@@ -90,7 +106,12 @@ def pure(case: Case) -> bool:
     before = copy.deepcopy(given)
     control.shape(terms, batch, now, state)
     advantages(control, batch, state)
-    columns = [(old[name], new[name]) for old, new in zip(before, given) for name in old if _is_tensor(old[name])]
+    columns = [
+        (old[name], new[name])
+        for old, new in zip(before, given)
+        for name in old
+        if _is_tensor(old[name])
+    ]
     alike = all(torch.equal(old.nan_to_num(7.0), new.nan_to_num(7.0)) for old, new in columns)
     return alike and state == case.state and terms.penalties == ()
 
@@ -117,10 +138,16 @@ def saved(case: Case) -> bool:
     state = control.init()
     for step in range(4):
         entropy = 0.3 + 0.1 * step
-        stats = Stats(step, "update", entropy=0.1 * step, entropy_nested=entropy, reward=0.5, success=0.5)
-        state, _ = control.observe(Stats(step, "rollout"), state)  # of a step with nothing to learn from
+        stats = Stats(
+            step, "update", entropy=0.1 * step, entropy_nested=entropy, reward=0.5, success=0.5
+        )
+        state, _ = control.observe(
+            Stats(step, "rollout"), state
+        )  # of a step with nothing to learn from
         state, requests = control.observe(stats, state)
-        state, _ = control.observe(replace(stats, phase="rollout", entropy_turns=(entropy, 0.2)), state)
+        state, _ = control.observe(
+            replace(stats, phase="rollout", entropy_turns=(entropy, 0.2)), state
+        )
         loaded = json.loads(json.dumps(state, allow_nan=False))
         if loaded != state or not isinstance(requests, frozenset):
             return False
@@ -132,7 +159,9 @@ def saved(case: Case) -> bool:
 def needed(case: Case) -> bool:
     """Entropy is asked to carry a gradient where that makes a difference, and only there."""
     toy, control = make_toy(), case.control()
-    attached, detached = (toy.learn(control, case.state, attached=flag)[1] for flag in (True, False))
+    attached, detached = (
+        toy.learn(control, case.state, attached=flag)[1] for flag in (True, False)
+    )
     return torch.equal(attached, detached) != control.needs.entropy_grad
 
 
@@ -140,16 +169,24 @@ def unscored(case: Case) -> bool:
     """Paths that earned no score have no advantage and do not influence the others."""
     batch, control = make_toy().batch, case.control()
     turns, earned = batch.turns, batch.turns.rewarded[batch.row]
-    other = replace(batch, turns=replace(turns, score=torch.where(turns.rewarded, turns.score, 99.0)))
+    other = replace(
+        batch, turns=replace(turns, score=torch.where(turns.rewarded, turns.score, 99.0))
+    )
     ours, theirs = (advantages(control, one, case.state) for one in (batch, other))
-    return torch.equal(ours, theirs) and bool(torch.isfinite(ours).all()) and not bool(ours[~earned].any())
+    return (
+        torch.equal(ours, theirs)
+        and bool(torch.isfinite(ours).all())
+        and not bool(ours[~earned].any())
+    )
 
 
 def entropy_moves(case: Case) -> bool:
     """A step of what the method adds to the loss moves the mean entropy the way that it promises."""
     toy = make_toy()
     added = toy.learn(case.control(), case.state)[1] - toy.learn(NOTHING, {})[1]
-    before, after = (toy.current(logits).entropy.mean() for logits in (toy.logits, toy.logits - 0.01 * added))
+    before, after = (
+        toy.current(logits).entropy.mean() for logits in (toy.logits, toy.logits - 0.01 * added)
+    )
     return bool((after - before) * case.entropy > 0)
 
 
@@ -176,9 +213,12 @@ def terms_of(case: Case, batch: Batch) -> Terms:
 
 
 CHECKS: Mapping[str, Callable[[Case], bool]] = {
-    check.__name__: check for check in (neutral, acts, masked, split, order, pure, finite, saved, needed, unscored)
+    check.__name__: check
+    for check in (neutral, acts, masked, split, order, pure, finite, saved, needed, unscored)
 }
-DIRECTIONS: Mapping[str, Callable[[Case], bool]] = {check.__name__: check for check in (advantage_moves, entropy_moves)}
+DIRECTIONS: Mapping[str, Callable[[Case], bool]] = {
+    check.__name__: check for check in (advantage_moves, entropy_moves)
+}
 
 
 def directions(case: Case) -> list[str]:

@@ -22,7 +22,16 @@ from turngym.tests.verify.rows import Row, Tally
 
 BUDGET = 6  # trained paths a tree
 AT_ONCE = 50  # trees whose rollouts are collected together
-VERBS = ("go to {}", "open {}", "close {}", "examine {}", "use {}", "take {} from {}", "move {} to {}", "inventory")
+VERBS = (
+    "go to {}",
+    "open {}",
+    "close {}",
+    "examine {}",
+    "use {}",
+    "take {} from {}",
+    "move {} to {}",
+    "inventory",
+)
 MOVES = (
     "x = {n}",
     "x = x + {n}; print(x)",
@@ -55,13 +64,17 @@ def branch_row(what: str, env: TextEnv, says: Says, trees: int, seed: int) -> Ro
         for start in range(0, trees, AT_ONCE):
             tasks = range(start, min(start + AT_ONCE, trees))
             sampling = Sampling(max_tokens=128)
-            for tree in collect(actor, env, tasks, group=BUDGET, key=(seed, 0), sampling=sampling, plan=at_random):
+            for tree in collect(
+                actor, env, tasks, group=BUDGET, key=(seed, 0), sampling=sampling, plan=at_random
+            ):
                 tally.add(tree.task_id, fault(env, tree))
                 forks += sum(leaf.parent >= 0 for leaf in tree.leaves)
                 inside += sum(leaf.token > 0 for leaf in tree.leaves)
     finally:
         env.close()
-    return tally.row(f"{trees * BUDGET} trained paths; {forks} forks, {inside} of them inside a turn")
+    return tally.row(
+        f"{trees * BUDGET} trained paths; {forks} forks, {inside} of them inside a turn"
+    )
 
 
 def fault(env: TextEnv, tree: Tree) -> str:
@@ -82,11 +95,19 @@ def at_random(tree: Tree, event: Event, key: Key) -> list[Spawn]:
     if rng.random() < 0.4:
         return []
     said = [node for node, turn in enumerate(tree.turns) if turn.role == "assistant"]
-    answers = [node for node, turn in enumerate(tree.turns) if turn.role not in ("assistant", "system") and node]
+    answers = [
+        node
+        for node, turn in enumerate(tree.turns)
+        if turn.role not in ("assistant", "system") and node
+    ]
     if rng.random() < 0.2:
         node = int(rng.choice(said))
         return [Spawn(node, token=int(rng.integers(1, len(tree.turns[node].tokens) + 1)))]
-    here = event.node if event.kind == "turn" and rng.random() < 0.5 else int(rng.choice([0, *answers]))
+    here = (
+        event.node
+        if event.kind == "turn" and rng.random() < 0.5
+        else int(rng.choice([0, *answers]))
+    )
     return [Spawn(here, n=int(rng.integers(1, 3)), trained=bool(rng.random() < 0.95))]
 
 
@@ -101,7 +122,10 @@ def programs(heard: str, rng: np.random.Generator) -> str:
     """Return a call whose program defines or changes variables; now and then an answer."""
     if rng.random() < 0.1:
         return f"\\boxed{{{int(rng.integers(9))}}}"
-    lines = [str(move).format(n=int(rng.integers(100))) for move in rng.choice(MOVES, int(rng.integers(1, 3)))]
+    lines = [
+        str(move).format(n=int(rng.integers(100)))
+        for move in rng.choice(MOVES, int(rng.integers(1, 3)))
+    ]
     return f"<tool_call>\n{json.dumps({'name': 'python', 'arguments': {'code': chr(10).join(lines)}})}\n</tool_call>"
 
 

@@ -16,7 +16,9 @@ class Case:
 
     method: str
     active: dict[str, Any]
-    neutral: dict[str, Any] | None  # None where its very point is to replace the term or the mean that the loss has
+    neutral: (
+        dict[str, Any] | None
+    )  # None where its very point is to replace the term or the mean that the loss has
     state: Any = field(default_factory=dict)  # in the middle of a run
     entropy: int = 0  # where it promises to move entropy
     samples: bool = False  # acts on what is rolled out, or on what the loop is asked for, alone
@@ -29,20 +31,37 @@ class Case:
 EPO = {"coef": 0.5, "low": 0.8, "high": 1.1, "alpha": 0.3, "steps": 10}
 MIDWAY = {"sum": 2.4, "count": 2, "step": 2}
 HELD = {str(turn): {"sum": 1.5, "count": 3, "log": -1.2, "error": 0.5} for turn in range(3)}
-PUSHED = {"seen": 3, "success": 0.2, "base": 0.2, "own": {**HELD, "think": HELD["0"], "rollout": HELD["0"]}}
+PUSHED = {
+    "seen": 3,
+    "success": 0.2,
+    "base": 0.2,
+    "own": {**HELD, "think": HELD["0"], "rollout": HELD["0"]},
+}
 PLAIN = {"clip_low": 0.2, "clip_high": 0.2}
 CASES = (
     Case("entropy-bonus", {"coef": 0.5}, {"coef": 0.0}, entropy=1),
     Case("epo", EPO, {"coef": 0.0}, MIDWAY, entropy=1),
     Case("epo", {**EPO, "variant": "code"}, {"coef": 0.0, "variant": "code"}, MIDWAY, entropy=1),
-    Case("grpo", {"clip_low": 0.1, "clip_high": 0.4, "kl_coef": 0.2, "aggregation": "turn-mean"}, {}),
-    Case("grpo", {"normalize": "none", "ddof": 0, "aggregation": "seq-mean-token-sum-norm", "size": 7}, {}),
+    Case(
+        "grpo", {"clip_low": 0.1, "clip_high": 0.4, "kl_coef": 0.2, "aggregation": "turn-mean"}, {}
+    ),
+    Case(
+        "grpo",
+        {"normalize": "none", "ddof": 0, "aggregation": "seq-mean-token-sum-norm", "size": 7},
+        {},
+    ),
     Case("cispo", {"lo": 0.8, "hi": 1.1}, None),
-    Case("dapo", {"longest": 5, "cache": 3}, {"clip_high": 0.2, "limit": float("inf"), "overlong": 0.0}),
+    Case(
+        "dapo",
+        {"longest": 5, "cache": 3},
+        {"clip_high": 0.2, "limit": float("inf"), "overlong": 0.0},
+    ),
     Case("dr-grpo", {"size": 7, "clip_low": 0.1, "kl_coef": 0.2}, None),
     Case("gspo", {"clip_low": 0.1, "clip_high": 0.2}, None),
     Case(
-        "ppo", {"gamma": 0.9, "lam": 0.8, "value_clip": 0.1, "limit": 1.2}, {"value_coef": 0.0, "limit": float("inf")}
+        "ppo",
+        {"gamma": 0.9, "lam": 0.8, "value_clip": 0.1, "limit": 1.2},
+        {"value_coef": 0.0, "limit": float("inf")},
     ),
     Case("reinforce", {"baseline": "group"}, None),
     Case("reinforce-pp", {"gamma": 0.9, "kl_reward": 0.1}, {}),
@@ -50,17 +69,34 @@ CASES = (
     Case("rloo", {}, None),
     Case("rloo", {"variant": "code"}, {"variant": "code"}),
     Case("tis", {"high": 1.5, "normalize": True}, {"low": 1.0, "high": 1.0}),
-    Case("tis", {"level": "sequence", "outside": "mask", "by": "geometric", "high": 1.05}, {"low": 1.0, "high": 1.0}),
-    Case("tis", {"level": "geometric", "outside": "reject", "by": "token", "low": 0.7}, {"low": 1.0, "high": 1.0}),
+    Case(
+        "tis",
+        {"level": "sequence", "outside": "mask", "by": "geometric", "high": 1.05},
+        {"low": 1.0, "high": 1.0},
+    ),
+    Case(
+        "tis",
+        {"level": "geometric", "outside": "reject", "by": "token", "low": 0.7},
+        {"low": 1.0, "high": 1.0},
+    ),
     Case("actfocus", {"thought": 0.3, "tau": 0.5}, {"thought": 1.0, "tau": float("inf")}),
-    Case("bilevel-gae", {"gamma": 0.9, "lam": 0.8, "gamma_turn": 0.7, "value_clip": 0.1}, {"value_coef": 0.0}),
+    Case(
+        "bilevel-gae",
+        {"gamma": 0.9, "lam": 0.8, "gamma_turn": 0.7, "value_clip": 0.1},
+        {"value_coef": 0.0},
+    ),
     Case("dart", {"skip": 0.4}, {"skip": 0.0, "clip_high": 0.2, "limit": 0.0, "kl_coef": 0.0}),
     Case("dart", {"over": "kept"}, {"skip": 0.0, "clip_high": 0.2, "limit": 0.0, "kl_coef": 0.0}),
     Case("empg", {"k": 2.0, "zeta": 0.2}, {"k": 0.0, "zeta": 0.0, "center": False}),
     Case("gigpo", {"omega": 0.5}, {}),
     Case("gigpo", {"normalize": "std", "statistic": "row"}, {}),
     Case("mt-grpo", {}, {}),
-    Case("spear", {"bonus": 0.2}, {"coef": 0.0, "bonus": 0.0}, {"step": 3, "kept": [], "history": [], "again": []}),
+    Case(
+        "spear",
+        {"bonus": 0.2},
+        {"coef": 0.0, "bonus": 0.0},
+        {"step": 3, "kept": [], "history": [], "again": []},
+    ),
     Case("starpo-s", {"clip_low": 0.1, "clip_high": 0.4}, {"clip_high": 0.2}, {"empty": 0}),
     Case("aepo", {"group": 4, "scale": 0.5}, None, [{}, {}, {}]),
     Case("aepo-advantage", {"scale": 0.5}, {"scale": 0.0}),
@@ -76,7 +112,12 @@ CASES = (
     Case("simko", {"quantile": 0.4, "share": 0.2}, None),
     Case("acpo", {}, {"tau": inf}),
     Case("adapo", {"clip_low": 0.05}, {"least": 0.2, "most": 0.2}, {"first": 1.0, "value": 0.4}),
-    Case("adathink-med", {}, {"weight": 0.0}, {"theta": 0.5, "expected": {"easy": 3.0, "hard": 2.0}, "easy": [0]}),
+    Case(
+        "adathink-med",
+        {},
+        {"weight": 0.0},
+        {"theta": 0.5, "expected": {"easy": 3.0, "hard": 2.0}, "easy": [0]},
+    ),
     Case("adr", {"group": 4}, {"group": 4, "initial": 4, "beta": 1.0}),
     Case("aepo-he", {"c1": 0.1, "c2": 0.5}, {"c1": 0.0, "c2": 0.0}, entropy=1),
     Case("ces", {}, {"gain": 0.0}),
@@ -151,7 +192,13 @@ CASES = (
     Case("treerl", {"group": 5, "variant": "code"}, {"group": 5}),
     Case("ucas", {}, {"right": 0.0, "wrong": 0.0, "cost": 0.0}),
     Case("ulorl", {"entropy": 5.0, "mastered": 0.1}, {"entropy": 0.0}),
-    Case("turn-floor", {"act": "bonus", "pay": "all"}, {"act": "bonus", "keep": 0.0}, PUSHED, entropy=1),
+    Case(
+        "turn-floor",
+        {"act": "bonus", "pay": "all"},
+        {"act": "bonus", "keep": 0.0},
+        PUSHED,
+        entropy=1,
+    ),
     Case("turn-floor", {"axis": "turn"}, {"keep": 0.0}, PUSHED),
     Case("turn-floor", {"axis": "phase", "pay": "valid"}, {"axis": "phase", "keep": 0.0}, PUSHED),
     Case("turn-floor", {"pay": "all"}, {"keep": 0.0}, PUSHED),

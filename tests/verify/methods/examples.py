@@ -44,21 +44,37 @@ class Example:
         if len(found) != len(self.expected):
             return f"{len(found)} values for {len(self.expected)}"
         pairs = zip(found, self.expected)
-        return next((f"{ours:.6f} for {theirs:.6f}" for ours, theirs in pairs if not abs(ours - theirs) <= CLOSE), "")
+        return next(
+            (
+                f"{ours:.6f} for {theirs:.6f}"
+                for ours, theirs in pairs
+                if not abs(ours - theirs) <= CLOSE
+            ),
+            "",
+        )
 
 
-def credit(method: str, paths: Sequence[Sequence[int]], scores: Sequence[float], **parameters: Any) -> Sequence[float]:
+def credit(
+    method: str, paths: Sequence[Sequence[int]], scores: Sequence[float], **parameters: Any
+) -> Sequence[float]:
     """Return the advantages of the slots of paths with these scores, all of a group."""
     batch = build(paths, scores=scores)
     return advantages(METHODS[method](**parameters), batch, {}).tolist()
 
 
 def shaped(
-    method: str, batch: Batch, advantage: Tensor, state: Any = None, now: Now | None = None, **parameters: Any
+    method: str,
+    batch: Batch,
+    advantage: Tensor,
+    state: Any = None,
+    now: Now | None = None,
+    **parameters: Any,
 ) -> Terms:
     """Return the terms that a method makes of an advantage, at the start of an update or now."""
     start = start_terms(advantage)
-    return METHODS[method](**parameters).shape(start, batch, now or Now.at_start(batch), state or {})
+    return METHODS[method](**parameters).shape(
+        start, batch, now or Now.at_start(batch), state or {}
+    )
 
 
 def on_sheet(method: str, **parameters: Any) -> tuple[Any, ...]:
@@ -104,7 +120,9 @@ def epo(part: str, **parameters: Any) -> Sequence[float]:
     entropy = batch.entropy.clone().requires_grad_()
     terms = shaped("epo", batch, batch.logp_old, EPO_HISTORY, **parameters)
     current = Current(batch.logp_old, entropy)
-    values = {one.name: (one.coef * one.value(current, batch, terms)).sum() for one in terms.penalties}
+    values = {
+        one.name: (one.coef * one.value(current, batch, terms)).sum() for one in terms.penalties
+    }
     if part != "gradient":
         return [values[part].item()]
     (gradient,) = torch.autograd.grad(sum(values.values(), torch.zeros(())), entropy)
@@ -120,7 +138,9 @@ def empg() -> Sequence[float]:
 def hard(sharers: Sequence[int]) -> Sequence[float]:
     """Return ARPO's hard attribution: what a token gets that these of four leaves share."""
     batch = build(ONE)
-    batch = replace(batch, token=torch.tensor([0 if leaf in sharers else leaf + 1 for leaf in range(4)]))
+    batch = replace(
+        batch, token=torch.tensor([0 if leaf in sharers else leaf + 1 for leaf in range(4)])
+    )
     advantage = f64(credit("grpo", ONE, [1, 1, 0, 0]))
     return [shaped("arpo", batch, advantage, attribution="hard").advantage[sharers[0]].item()]
 
@@ -150,7 +170,9 @@ def clip(method: str, state: Any = None) -> Sequence[float]:
     return [*(-value).tolist(), *gradient.tolist()]
 
 
-def paid(method: str, batch: Batch, reward: Sequence[float], anchor: Sequence[int] | None = None) -> Sequence[float]:
+def paid(
+    method: str, batch: Batch, reward: Sequence[float], anchor: Sequence[int] | None = None
+) -> Sequence[float]:
     """Return advantages where turns were paid, of the state that `anchor` numbers."""
     turns = replace(batch.turns, reward=f64(reward))
     if anchor is not None:
@@ -161,14 +183,19 @@ def paid(method: str, batch: Batch, reward: Sequence[float], anchor: Sequence[in
 def bilevel() -> Sequence[float]:
     """Return the raw advantage of the sheet's row, and the standardised one."""
     batch = build([[3, 2]], value=[0.3, 0.4, 0.5, 0.6, 0.7], scores=[1.1])
-    raw = bilevel_advantage(1.0, 1.0, 0.95, replace(batch, turns=replace(batch.turns, reward=f64([0.1, 1.0]))))
+    raw = bilevel_advantage(
+        1.0, 1.0, 0.95, replace(batch, turns=replace(batch.turns, reward=f64([0.1, 1.0])))
+    )
     return [*raw.tolist(), *paid("bilevel-gae", batch, [0.1, 1.0])]
 
 
 def spreads() -> Sequence[float]:
     """Return the std of the scores of three groups."""
     groups = ([1.0, 0.0, 1.0, 0.0], [1.0] * 4, [1.0, 0.0, 0.0, 0.0])
-    leaves = [[Leaf(0, branch, Outcome.DONE, "", score) for branch, score in enumerate(group)] for group in groups]
+    leaves = [
+        [Leaf(0, branch, Outcome.DONE, "", score) for branch, score in enumerate(group)]
+        for group in groups
+    ]
     return [spread(Tree((0, 0, 0), 0, "", [], own)) for own in leaves]
 
 
@@ -195,7 +222,9 @@ def flow(variant: str) -> Sequence[float]:
     old = [-0.6, -0.5]
     batch = build([[1], [1]], logp_old=old, logp_ref=[-0.6, -0.7])
     current = Current(f64([-0.5, -0.8]), batch.entropy, {"log-z": f64([1.5, 1.5])})
-    terms = METHODS["flowrl"](variant=variant).shape(start_terms(f64([0.1, -0.1])), batch, now_of(current), {})
+    terms = METHODS["flowrl"](variant=variant).shape(
+        start_terms(f64([0.1, -0.1])), batch, now_of(current), {}
+    )
     return [objective(current, batch, terms, 2).item()]
 
 
@@ -226,16 +255,30 @@ CLIPPED = [-1.2, 1.5, -0.6, 0.8, -1.1, 3.0, 1.2, -1.5, 0.6, 0.0, 1.1, 0.0]
 SURE = [0.834384, 0.958596, 1.289828, 0.917192]
 D, E = "agentic.md D", "agentic.md A"
 EXAMPLES = (
-    Example("grpo", "base.md 3", lambda: credit("grpo", ONE, [1, 0, 0, 1]), [0.866024, -0.866024, -0.866024, 0.866024]),
-    Example("grpo", "base.md 3", lambda: credit("grpo", ONE, [1, 0, 0, 0]), [1.499997, *[-0.499999] * 3]),
+    Example(
+        "grpo",
+        "base.md 3",
+        lambda: credit("grpo", ONE, [1, 0, 0, 1]),
+        [0.866024, -0.866024, -0.866024, 0.866024],
+    ),
+    Example(
+        "grpo", "base.md 3", lambda: credit("grpo", ONE, [1, 0, 0, 0]), [1.499997, *[-0.499999] * 3]
+    ),
     Example("grpo", "base.md 1", lambda: aggregated("token-mean"), [3.2]),
     Example("grpo", "base.md 1", lambda: aggregated("seq-mean-token-sum"), [8.0]),
     Example("grpo", "base.md 1", lambda: aggregated("seq-mean-token-mean"), [3.5]),
     Example("grpo", "base.md 1", lambda: aggregated("token-sum-norm"), [5.333333]),
     Example("grpo", "base.md 1", lambda: aggregated("seq-mean-token-sum-norm"), [2.666667]),
     Example("dr-grpo", "base.md 4", lambda: credit("dr-grpo", ONE, [1, 0, 0, 0]), HALVES),
-    Example("reinforce", "base.md 4", lambda: credit("reinforce", ONE, [1, 0, 0, 0], baseline="group"), HALVES),
-    Example("rloo", "base.md 5", lambda: credit("rloo", ONE, [1, 0, 0, 0]), [1.0, *[-0.333333] * 3]),
+    Example(
+        "reinforce",
+        "base.md 4",
+        lambda: credit("reinforce", ONE, [1, 0, 0, 0], baseline="group"),
+        HALVES,
+    ),
+    Example(
+        "rloo", "base.md 5", lambda: credit("rloo", ONE, [1, 0, 0, 0]), [1.0, *[-0.333333] * 3]
+    ),
     Example(
         "reinforce-pp",
         "base.md 6",
@@ -248,16 +291,38 @@ EXAMPLES = (
         lambda: credit("reinforce-pp", [[3], [2]], [1, 0], baseline="group"),
         [*[0.730297] * 3, *[-1.095445] * 2],
     ),
-    Example("dapo", "base.md 7", lambda: losses("dapo"), [-1.105171, -1.28, -0.740818, 0.8, 1.349859, -0.195226]),
-    Example("gspo", "base.md 8", lambda: losses("gspo"), [*[-1.0004] * 3, *[0.9997] * 2, -0.000350]),
     Example(
-        "cispo", "base.md 9", lambda: losses("cispo", lo=0.8, hi=1.28), [0.110517, 1.408, 0.8, -1.04, -2.56, -0.256297]
+        "dapo",
+        "base.md 7",
+        lambda: losses("dapo"),
+        [-1.105171, -1.28, -0.740818, 0.8, 1.349859, -0.195226],
     ),
-    Example("ppo", "base.md 2", lambda: losses("ppo"), [-1.105171, -1.2, -0.740818, 0.8, 1.349859, -0.179226]),
+    Example(
+        "gspo", "base.md 8", lambda: losses("gspo"), [*[-1.0004] * 3, *[0.9997] * 2, -0.000350]
+    ),
+    Example(
+        "cispo",
+        "base.md 9",
+        lambda: losses("cispo", lo=0.8, hi=1.28),
+        [0.110517, 1.408, 0.8, -1.04, -2.56, -0.256297],
+    ),
+    Example(
+        "ppo",
+        "base.md 2",
+        lambda: losses("ppo"),
+        [-1.105171, -1.2, -0.740818, 0.8, 1.349859, -0.179226],
+    ),
     Example("ppo", "base.md 2", _whitened_gae, [-0.280251, 1.110225, -0.829974]),
     Example("tis", "base.md 10", _mismatch, [1.105171, 2.0, 1.0, 1.349859, 0.951229]),
-    Example("tis", "base.md 10", lambda: _mismatch(level="sequence"), [*[2.0] * 3, *[1.284025] * 2]),
-    Example("tis", "base.md 10", lambda: _mismatch(level="geometric"), [*[1.491825] * 3, *[1.133148] * 2]),
+    Example(
+        "tis", "base.md 10", lambda: _mismatch(level="sequence"), [*[2.0] * 3, *[1.284025] * 2]
+    ),
+    Example(
+        "tis",
+        "base.md 10",
+        lambda: _mismatch(level="geometric"),
+        [*[1.491825] * 3, *[1.133148] * 2],
+    ),
     Example("epo", E, lambda: epo("epo-bonus", coef=1.0), [-0.6375]),
     Example("epo", E, lambda: epo("epo-bonus", coef=1.0, variant="code"), [-0.65]),
     Example("epo", E, lambda: epo("epo-band", **NARROW), [2 * 0.0177083333]),  # β is 2 at step 0
@@ -289,7 +354,10 @@ EXAMPLES = (
     Example(
         "aepo-branching",
         D,
-        lambda: [code_prompt_paths(paths, tilt) for paths, tilt in ((16, 0), (16, 1), (16, -1), (12, 0.25), (16, 10))],
+        lambda: [
+            code_prompt_paths(paths, tilt)
+            for paths, tilt in ((16, 0), (16, 1), (16, -1), (12, 0.25), (16, 10))
+        ],
         [9, 12, 5, 7, 16],
     ),
     Example(
@@ -302,14 +370,21 @@ EXAMPLES = (
         [0.5, 0.444444, 0.544444, 0.285714, 0.0, 0.2, 0.0],
     ),
     Example("aepo-advantage", D, lambda: entropy_advantage("aepo-advantage", 1), SURE),
-    Example("aepo-advantage", D, lambda: entropy_advantage("aepo-advantage", -1), [-value for value in SURE]),
+    Example(
+        "aepo-advantage",
+        D,
+        lambda: entropy_advantage("aepo-advantage", -1),
+        [-value for value in SURE],
+    ),
     Example("aepo-clip", D, lambda: clip("aepo-clip"), CLIPPED),
     Example("aepo", D, lambda: entropy_advantage("aepo", 1, [{}] * 3), SURE),
     Example("aepo", D, lambda: clip("aepo", [{}] * 3), CLIPPED),
     Example(
         "dart",
         "agentic.md J1",
-        lambda: uncertain(f64([step / 10 for step in range(1, 11)]), torch.zeros(10, dtype=torch.long), 0.2).tolist(),
+        lambda: uncertain(
+            f64([step / 10 for step in range(1, 11)]), torch.zeros(10, dtype=torch.long), 0.2
+        ).tolist(),
         [0, 0, *[1] * 8],
     ),
     Example(
@@ -319,7 +394,12 @@ EXAMPLES = (
         [*[1.224745] * 2, *[-0.816497] * 3],
     ),
     Example("starpo-s", "agentic.md J3", spreads, [0.577350, 0.0, 0.5]),
-    Example("starpo-s", "agentic.md J3", lambda: sorted(kept_groups([0.5, 0.4, 0.1, 0.0], "top-p", 0.9, True)), [0, 1]),
+    Example(
+        "starpo-s",
+        "agentic.md J3",
+        lambda: sorted(kept_groups([0.5, 0.4, 0.1, 0.0], "top-p", 0.9, True)),
+        [0, 1],
+    ),
     Example(
         "starpo-s",
         "agentic.md J3",
@@ -347,7 +427,9 @@ EXAMPLES = (
     Example(
         "gigpo",
         "agentic.md J5",
-        lambda: paid("gigpo", build([[1] * 3] * 2, scores=[10, 0]), [0, 0, 10, 0, 0, 0], [0, 1, 2, 0, 1, 1]),
+        lambda: paid(
+            "gigpo", build([[1] * 3] * 2, scores=[10, 0]), [0, 0, 10, 0, 0, 0], [0, 1, 2, 0, 1, 1]
+        ),
         [9.5125, 11.333333, 5.0, -9.5125, -8.166667, -8.166667],
     ),
     Example(
@@ -357,12 +439,19 @@ EXAMPLES = (
         [0.0, 0.038060, 0.146447, 0.5, 0.853553, 1.0],
     ),
     Example(
-        "spear", "agentic.md J6", lambda: [tool_weight(step, 100) for step in (0, 25, 50, 100)], [1, 0.853553, 0.5, 0]
+        "spear",
+        "agentic.md J6",
+        lambda: [tool_weight(step, 100) for step in (0, 25, 50, 100)],
+        [1, 0.853553, 0.5, 0],
     ),
     Example(
         "spear",
         "agentic.md J6",
-        lambda: list(recalibrated([[0, 0, 0, 0, 1.0], [0, 0, 0, 1, 0.0]], [[0.2, 0.4, 0.5], [0.7, 0.1]]).values()),
+        lambda: list(
+            recalibrated(
+                [[0, 0, 0, 0, 1.0], [0, 0, 0, 1, 0.0]], [[0.2, 0.4, 0.5], [0.7, 0.1]]
+            ).values()
+        ),
         [0.6],
     ),
     Example("spear", "control.md H", sheet_clip_cov, [1, 1, 0, 0, 1, 1, -0.095352]),
@@ -371,7 +460,19 @@ EXAMPLES = (
     Example("flowrl", "objective.md FlowRL", lambda: flow("code"), [3.120666]),
     Example("flowrl", "objective.md FlowRL", lambda: flow("paper"), [3.369526]),
     Example("simko", "objective.md SimKO", shared_ratio, [1.2, 1.188, 0.004, 0.004, 0.004]),
-    Example("evol-rl", "objective.md EVOL-RL", lambda: scored_novelty([True] * 3), [0.5, 1.0, 0.833333]),
-    Example("evol-rl", "objective.md EVOL-RL", lambda: scored_novelty([False] * 3), [-1.0, -0.5, -0.666667]),
-    Example("evol-rl", "objective.md EVOL-RL", lambda: worth([True, True, False], ALIKE), [0.75, 0.75, -0.5]),
+    Example(
+        "evol-rl", "objective.md EVOL-RL", lambda: scored_novelty([True] * 3), [0.5, 1.0, 0.833333]
+    ),
+    Example(
+        "evol-rl",
+        "objective.md EVOL-RL",
+        lambda: scored_novelty([False] * 3),
+        [-1.0, -0.5, -0.666667],
+    ),
+    Example(
+        "evol-rl",
+        "objective.md EVOL-RL",
+        lambda: worth([True, True, False], ALIKE),
+        [0.75, 0.75, -0.5],
+    ),
 )

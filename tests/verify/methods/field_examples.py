@@ -42,7 +42,9 @@ HALF = [0.866024, -0.866024, -0.866024, 0.866024]
 def archer_kl() -> Sequence[float]:
     """Return the KL term of Archer's example."""
     batch, current, terms = on_sheet("archer", kl=0.001)
-    return [objective(current, batch, replace(terms, weight=0 * terms.weight), batch.n_slots).item()]
+    return [
+        objective(current, batch, replace(terms, weight=0 * terms.weight), batch.n_slots).item()
+    ]
 
 
 def aspo() -> Sequence[float]:
@@ -65,8 +67,13 @@ def adaptive(kl: float) -> float:
 
 def apo_factor(right: int, count: int) -> float:
     """Return how light the KL is on a positive token, where `right` of `count` paths are right."""
-    batch = build([[1]] * count, scores=[1.0] * right + [0.0] * (count - right), logp_ref=[0.0] * count)
-    return shaped("apo", batch, torch.ones(count).double(), coef=1.0).penalties[0].coef[0].item() * count
+    batch = build(
+        [[1]] * count, scores=[1.0] * right + [0.0] * (count - right), logp_ref=[0.0] * count
+    )
+    return (
+        shaped("apo", batch, torch.ones(count).double(), coef=1.0).penalties[0].coef[0].item()
+        * count
+    )
 
 
 def apo_length(longer: int) -> float:
@@ -79,7 +86,10 @@ def sent() -> Sequence[float]:
     """Return SENT's losses of TOY's tokens, and their mean."""
     batch, current, terms = on_sheet("sent", coef=0.1)
     cost = 5 * terms.penalties[0].coef * (current.logp - batch.logp_old).abs()
-    return [*(cost - terms.surrogate(current, batch, terms)).tolist(), objective(current, batch, terms, 5).item()]
+    return [
+        *(cost - terms.surrogate(current, batch, terms)).tolist(),
+        objective(current, batch, terms, 5).item(),
+    ]
 
 
 def zero_variance(score: float) -> Sequence[float]:
@@ -109,13 +119,19 @@ def certain(of: str) -> Sequence[float]:
 def edge() -> Sequence[float]:
     """Return EDGE-GRPO's advantages."""
     batch = build(ONE, entropy=[0.5, 1, 0.25, 2])
-    return shaped("edge-grpo", batch, f64(credit("grpo", ONE, [1, 0, 0, 1], eps=1e-4))).advantage.tolist()
+    return shaped(
+        "edge-grpo", batch, f64(credit("grpo", ONE, [1, 0, 0, 1], eps=1e-4))
+    ).advantage.tolist()
 
 
 def ucas(**parameters: Any) -> Sequence[float]:
     """Return UCAS's advantages."""
-    batch = replace(build(ONE), extras={CERTAIN: f64([10, 20, 12, 18, 8, 22, 14, 19]).reshape(4, 2)})
-    return shaped("ucas", batch, f64(credit("grpo", ONE, [1, 0, 0, 1])), **parameters).advantage.tolist()
+    batch = replace(
+        build(ONE), extras={CERTAIN: f64([10, 20, 12, 18, 8, 22, 14, 19]).reshape(4, 2)}
+    )
+    return shaped(
+        "ucas", batch, f64(credit("grpo", ONE, [1, 0, 0, 1])), **parameters
+    ).advantage.tolist()
 
 
 def canon(mu: float) -> Sequence[float]:
@@ -134,7 +150,10 @@ def seed_grpo() -> Sequence[float]:
 def empo() -> Sequence[float]:
     """Return the scores of answers a, a, b, a."""
     turns = [Turn.unsampled(-1, "user", "?", torch.zeros(0).int().numpy())]
-    leaves = [Leaf(0, place, Outcome.DONE, "", 0.0, info={"answer": text}) for place, text in enumerate("aaba")]
+    leaves = [
+        Leaf(0, place, Outcome.DONE, "", 0.0, info={"answer": text})
+        for place, text in enumerate("aaba")
+    ]
     assert AGREED in METHODS["empo"]().needs.columns
     return agreed(Tree((0, 0, 0), 0, "", turns, leaves))
 
@@ -145,7 +164,9 @@ def shares(right: bool, paths: bool = False) -> Sequence[float]:
     if paths:
         mean, both = f64([2.8 / 3, 1.35]), torch.tensor([right] * 2)
         return shared(mean, torch.zeros(1, 2).long(), both, 0.1).tolist()
-    return shared(batch.entropy, torch.tensor([[0, 1, 2, 0, 1]]), torch.tensor([right] * 5), 0.1).tolist()
+    return shared(
+        batch.entropy, torch.tensor([[0, 1, 2, 0, 1]]), torch.tensor([right] * 5), 0.1
+    ).tolist()
 
 
 def gtpo() -> Sequence[float]:
@@ -157,7 +178,9 @@ def gtpo() -> Sequence[float]:
 def mean_ratios() -> Sequence[float]:
     """Return GRPO-S's ratios of TOY's two rows."""
     batch, current, _ = sheet()
-    return mean_ratio(current, batch, hold(start_terms(torch.ones(5).double()), 9.0, 9.0)).tolist()[2:4]
+    return mean_ratio(current, batch, hold(start_terms(torch.ones(5).double()), 9.0, 9.0)).tolist()[
+        2:4
+    ]
 
 
 def entropic_alphas() -> Sequence[float]:
@@ -176,16 +199,22 @@ def entropic_loss(variant: str) -> float:
     batch = build([[5]], logp_old=(logp - gap).tolist())
     current = Current(logp, batch.entropy)
     state = {"sum": 0.0, "alpha": -0.05}
-    terms = shaped("entropic", batch, f64([1, -1, 1, -0.5, -1]), state, now_of(current), variant=variant)
+    terms = shaped(
+        "entropic", batch, f64([1, -1, 1, -0.5, -1]), state, now_of(current), variant=variant
+    )
     return objective(current, batch, terms, 5).item()
 
 
-def observed(method: str, name: str, entropies: Sequence[float], **parameters: Any) -> Sequence[float]:
+def observed(
+    method: str, name: str, entropies: Sequence[float], **parameters: Any
+) -> Sequence[float]:
     """Return a number in the state of a controller after each of these entropies."""
     control, found = METHODS[method](**parameters), list[float]()
     state = control.init()
     for entropy in entropies:
-        state, _ = control.observe(Stats(0, "rollout", entropy=entropy, entropy_sampled=entropy), state)
+        state, _ = control.observe(
+            Stats(0, "rollout", entropy=entropy, entropy_sampled=entropy), state
+        )
         found.append(float(state[name]))
     return found
 
@@ -201,20 +230,26 @@ def reweighted() -> Sequence[float]:
 def aer(entropy: float) -> float:
     """Return AER's coefficient after an entropy."""
     return float(
-        METHODS["aer"]().observe(Stats(1, "rollout", entropy=entropy), {"coef": 0.01, "start": 2.0})[0]["coef"]
+        METHODS["aer"]().observe(
+            Stats(1, "rollout", entropy=entropy), {"coef": 0.01, "start": 2.0}
+        )[0]["coef"]
     )
 
 
 def aent(entropy: float) -> float:
     """Return AEnt's coefficient after an entropy, of 0.0002."""
-    control = METHODS["aent"](first=0.0002, eta=0.001, low=0.1, high=0.4, least=0.00004, most=0.1, warm=0)
+    control = METHODS["aent"](
+        first=0.0002, eta=0.001, low=0.1, high=0.4, least=0.00004, most=0.1, warm=0
+    )
     stats = Stats(1, "update", extras={f"extras/{CLAMPED}": entropy})
     return float(control.observe(stats, control.init())[0]["coef"])
 
 
 def mastered(entropy: float) -> Sequence[float]:
     """Return UloRL's weights of a right path's tokens of probability 0.995 and 0.98."""
-    batch = build([[2]], logp_old=f64([0.995, 0.98]).log().tolist(), entropy=[entropy] * 2, scores=[1.0])
+    batch = build(
+        [[2]], logp_old=f64([0.995, 0.98]).log().tolist(), entropy=[entropy] * 2, scores=[1.0]
+    )
     return shaped("ulorl", batch, batch.entropy).weight.tolist()
 
 
@@ -230,14 +265,21 @@ def htpo(advantage: float, logp: float) -> Sequence[float]:
 def branched() -> Sequence[float]:
     """Return ETTRL's advantages without its clip."""
     batch = build(ONE, entropy=[0.3, 0.5, 0.4, 0.8])
-    return shaped("ettrl", batch, f64([1.5, -0.5, -0.5, -0.5]), most=inf, vote=False).advantage.tolist()
+    return shaped(
+        "ettrl", batch, f64([1.5, -0.5, -0.5, -0.5]), most=inf, vote=False
+    ).advantage.tolist()
 
 
 def smoothed() -> Sequence[float]:
     """Return DCPO's statistics and advantages of a task's third visit."""
     past = [0.25, 0.433, 2]
     one, same = [1.0, 1.0, 0.0, 0.0], [1.0] * 4
-    return [*visited(one, past)[:2], *smooth(one, past), *visited(same, past)[:2], *smooth(same, past)]
+    return [
+        *visited(one, past)[:2],
+        *smooth(one, past),
+        *visited(same, past)[:2],
+        *smooth(same, past),
+    ]
 
 
 def dcpo_bounds(q: float, low: float = 0.2, high: float = 0.28) -> Sequence[float]:
@@ -254,7 +296,13 @@ def steer_loss() -> Sequence[float]:
 FOUR = build([[4]], entropy=[1.0] * 4)
 MOVED = now_of(Current(FOUR.logp_old, f64([0.9, 0.97, 1.03, 1.2])))
 X_TOY = (f64([-0.1, -1.1, -1.0]), f64([-0.3, -1.2, -0.8]))
-CLIP, KL, ADV, OBJ, CTRL = "clip_kl.md 3", "clip_kl.md 4", "advantage.md 1", "objective.md 5", "control.md"
+CLIP, KL, ADV, OBJ, CTRL = (
+    "clip_kl.md 3",
+    "clip_kl.md 4",
+    "advantage.md 1",
+    "objective.md 5",
+    "control.md",
+)
 H_PAR = (0.15, 0.25, 0.3, 0.22, 0.18, 0.21)
 H_AEC = (0.30, 0.19, 0.18, 0.15, 0.21, 0.19)
 EXAMPLES = (
@@ -268,15 +316,33 @@ EXAMPLES = (
     ),
     Example("clip-free", CLIP, lambda: losses("clip-free")[-1:], [-0.237591]),
     Example("clip-higher", "base.md 7", lambda: losses("clip-higher")[-1:], [-0.195226]),
-    Example("bapo", CLIP, lambda: losses("bapo", low=0.6, high=1.0, target=1.4, variant="code")[-1:], [-0.189226]),
     Example(
-        "bapo", CLIP, lambda: [on_sheet("bapo", low=0.6, high=1.0, target=1.4, variant="code")[2].clip_high[0]], [0.35]
+        "bapo",
+        CLIP,
+        lambda: losses("bapo", low=0.6, high=1.0, target=1.4, variant="code")[-1:],
+        [-0.189226],
     ),
-    Example("archer", CLIP, lambda: losses("archer"), [-1.105171, -1.491825, -0.740818, 0.8, 1.349859, -0.237591]),
-    Example("archer", CLIP, archer_kl, [0.000030]),
-    Example("dcpo", CLIP, lambda: [*dcpo_bounds(0.9), *dcpo_bounds(0.5)], [0.666667, 1.249074, 0.5, 1.4]),
     Example(
-        "dcpo", CLIP, lambda: [*dcpo_bounds(0.9, 0.16, 0.2), *dcpo_bounds(0.01)], [0.768742, 1.187184, 0.5, 5.815073]
+        "bapo",
+        CLIP,
+        lambda: [on_sheet("bapo", low=0.6, high=1.0, target=1.4, variant="code")[2].clip_high[0]],
+        [0.35],
+    ),
+    Example(
+        "archer",
+        CLIP,
+        lambda: losses("archer"),
+        [-1.105171, -1.491825, -0.740818, 0.8, 1.349859, -0.237591],
+    ),
+    Example("archer", CLIP, archer_kl, [0.000030]),
+    Example(
+        "dcpo", CLIP, lambda: [*dcpo_bounds(0.9), *dcpo_bounds(0.5)], [0.666667, 1.249074, 0.5, 1.4]
+    ),
+    Example(
+        "dcpo",
+        CLIP,
+        lambda: [*dcpo_bounds(0.9, 0.16, 0.2), *dcpo_bounds(0.01)],
+        [0.768742, 1.187184, 0.5, 5.815073],
     ),
     Example(
         "dcpo",
@@ -290,12 +356,22 @@ EXAMPLES = (
         aspo,
         [-0.714286, -1.349859, 7.5, 0.670320, -1.2, 0.0, -1.349859, -3.0, 0.670320, 3.0],
     ),
-    Example("erc", CLIP, lambda: list(shaped("erc", FOUR, FOUR.entropy, now=MOVED).weight), [0, 1, 1, 0]),
     Example(
-        "ce-gppo", CLIP, lambda: losses("ce-gppo", below=0.5), [-1.105171, -1.2, -0.740818, 0.4, 1.349859, -0.259226]
+        "erc", CLIP, lambda: list(shaped("erc", FOUR, FOUR.entropy, now=MOVED).weight), [0, 1, 1, 0]
+    ),
+    Example(
+        "ce-gppo",
+        CLIP,
+        lambda: losses("ce-gppo", below=0.5),
+        [-1.105171, -1.2, -0.740818, 0.4, 1.349859, -0.259226],
     ),
     Example("m2po", CLIP, lambda: losses("m2po")[-1:], [-0.257591]),
-    Example("m2po", CLIP, lambda: [threshold(f64([0.01, 0.16, 0.16]), limit) for limit in (0.1, 0.04)], [0.1, 0.1]),
+    Example(
+        "m2po",
+        CLIP,
+        lambda: [threshold(f64([0.01, 0.16, 0.16]), limit) for limit in (0.1, 0.04)],
+        [0.1, 0.1],
+    ),
     Example("kl", KL, lambda: estimate("k2", *X_TOY).tolist(), [0.02, 0.005, 0.02]),
     Example("kl", KL, lambda: estimate("k3", *X_TOY).tolist(), [0.018731, 0.004837, 0.021403]),
     Example("kl", KL, lambda: [adaptive(0.05), adaptive(0.01)], [0.100512, 0.099488]),
@@ -305,20 +381,45 @@ EXAMPLES = (
         lambda: [apo_factor(*own) for own in ((4, 4), (3, 4), (2, 4), (1, 8))],
         [1, 0.869804, 0.743119, 0.288077],
     ),
-    Example("apo", KL, lambda: [apo_length(longer) for longer in (0, 1000, 10000)], [1, 1.009950, 1.095162]),
-    Example("sent", KL, sent, [-1.105171, -1.471825, -0.740818, 0.750320, 1.349859, -0.243527]),
-    Example("entropy-adv", ADV, lambda: on_sheet("entropy-adv")[2].advantage, [1.12, 1.5, 1.36, -0.68, -0.5]),
     Example(
-        "entropy-adv", ADV, lambda: on_sheet("entropy-adv", alpha=0.1)[2].advantage, [1.03, 1.16, 1.09, -0.92, -0.81]
+        "apo",
+        KL,
+        lambda: [apo_length(longer) for longer in (0, 1000, 10000)],
+        [1, 1.009950, 1.095162],
     ),
-    Example("rl-zvp", ADV, lambda: [*zero_variance(1.0), *zero_variance(0.0)], [0.03, 0.16, 0.09, -0.13, 0, -0.07]),
+    Example("sent", KL, sent, [-1.105171, -1.471825, -0.740818, 0.750320, 1.349859, -0.243527]),
+    Example(
+        "entropy-adv",
+        ADV,
+        lambda: on_sheet("entropy-adv")[2].advantage,
+        [1.12, 1.5, 1.36, -0.68, -0.5],
+    ),
+    Example(
+        "entropy-adv",
+        ADV,
+        lambda: on_sheet("entropy-adv", alpha=0.1)[2].advantage,
+        [1.03, 1.16, 1.09, -0.92, -0.81],
+    ),
+    Example(
+        "rl-zvp",
+        ADV,
+        lambda: [*zero_variance(1.0), *zero_variance(0.0)],
+        [0.03, 0.16, 0.09, -0.13, 0, -0.07],
+    ),
     Example("deng", ADV, fluent, [1.008006, 0.988791, -1.003203]),
     Example("pear", ADV, pear, [0.6]),
-    Example("em-rl", ADV, lambda: [*certain("token"), *certain("sequence")], [-2.8, -2.7, -2.4, -3.2]),
+    Example(
+        "em-rl", ADV, lambda: [*certain("token"), *certain("sequence")], [-2.8, -2.7, -2.4, -3.2]
+    ),
     Example("edge-grpo", ADV, edge, [1.623516, -0.811758, -3.247033, 0.405879]),
     Example("ucas", ADV, lambda: ucas(cost=0.0), [0.954070, -0.991746, -0.576658, 0.647707]),
     Example("ucas", ADV, ucas, [0.929070, -0.991746, -0.626658, 0.635207]),
-    Example("ucas", ADV, lambda: [certainty(LOGITS, torch.zeros(2).long(), None)[0, 0].item()], [1.940190]),
+    Example(
+        "ucas",
+        ADV,
+        lambda: [certainty(LOGITS, torch.zeros(2).long(), None)[0, 0].item()],
+        [1.940190],
+    ),
     Example("canon", ADV, lambda: canon(1.0), [2 / 3, -1 / 3, 1 / 3, -2 / 3, 2 / 3, -2 / 3]),
     Example("canon", ADV, lambda: canon(0.0), [1 / 3, -2 / 3, 2 / 3, -1 / 3, 1 / 3, -1 / 3]),
     Example("canon", ADV, lambda: canon(0.5), [0.5, -0.5, 0.5, -0.5, 0.5, -0.5]),
@@ -326,18 +427,31 @@ EXAMPLES = (
     Example("qae", ADV, lambda: credit("qae", ONE, [1, 1, 1, 0]), [0, 0, 0, -1.999996]),
     Example("seed-grpo", ADV, seed_grpo, [0.479985, -0.479985, -0.479985, 0.479985]),
     Example(
-        "seed-grpo", "inference.md semantic entropy", lambda: [semantic([-0.2, -0.3, -0.5, -1], "aabc")], [1.281651]
+        "seed-grpo",
+        "inference.md semantic entropy",
+        lambda: [semantic([-0.2, -0.3, -0.5, -1], "aabc")],
+        [1.281651],
     ),
     Example("empo", ADV, empo, [0.75, 0.75, 0.25, 0.75]),
     Example("gtpo", OBJ, lambda: shares(True), [1.054545, 1.091429, 1.1, 1.145455, 1.108571]),
     Example("gtpo", OBJ, lambda: shares(False), [-1.145455, -1.108571, -1.1, -1.054545, -1.091429]),
     Example("gtpo", OBJ, gtpo, [-1.553754, -0.292994, 0, 1.553754, 0.292994]),
     Example(
-        "grpo-s", OBJ, lambda: [*shares(True, True), *shares(False, True)], [1.081752, 1.118248, -1.118248, -1.081752]
+        "grpo-s",
+        OBJ,
+        lambda: [*shares(True, True), *shares(False, True)],
+        [1.081752, 1.118248, -1.118248, -1.081752],
     ),
     Example("grpo-s", OBJ, mean_ratios, [1.112605, 1.010089]),
-    Example("entropic", f"{CTRL} F", entropic_alphas, [-0.05, -0.0205, 0.0193, 0.0995, 0.0005, 0.0005]),
-    Example("entropic", f"{CTRL} F", lambda: [entropic_loss("code"), entropic_loss("paper")], [0.244180, 0.226812]),
+    Example(
+        "entropic", f"{CTRL} F", entropic_alphas, [-0.05, -0.0205, 0.0193, 0.0995, 0.0005, 0.0005]
+    ),
+    Example(
+        "entropic",
+        f"{CTRL} F",
+        lambda: [entropic_loss("code"), entropic_loss("paper")],
+        [0.244180, 0.226812],
+    ),
     Example(
         "positive-reweighting",
         f"{CTRL} G1",
@@ -357,21 +471,47 @@ EXAMPLES = (
         [0, 0, 0, 0, 0, 0, 0.2, 0.4, 0.6, 0.8],
     ),
     Example("positive-reweighting", f"{CTRL} G1", reweighted, [0.178]),
-    Example("ada-ent-reg", f"{CTRL} G2", lambda: observed("ada-ent-reg", "used", H_AEC), [0, 0, 1e-4, 2e-4, 3e-4, 0]),
     Example(
-        "ada-ent-reg", f"{CTRL} G2", lambda: observed("ada-ent-reg", "next", H_AEC), [0, 1e-4, 2e-4, 3e-4, 2e-4, 3e-4]
+        "ada-ent-reg",
+        f"{CTRL} G2",
+        lambda: observed("ada-ent-reg", "used", H_AEC),
+        [0, 0, 1e-4, 2e-4, 3e-4, 0],
     ),
-    Example("ada-ent-reg", f"{CTRL} G2", lambda: observed("ada-ent-reg", "open", H_AEC), [0, 1, 1, 1, 0, 1]),
+    Example(
+        "ada-ent-reg",
+        f"{CTRL} G2",
+        lambda: observed("ada-ent-reg", "next", H_AEC),
+        [0, 1e-4, 2e-4, 3e-4, 2e-4, 3e-4],
+    ),
+    Example(
+        "ada-ent-reg",
+        f"{CTRL} G2",
+        lambda: observed("ada-ent-reg", "open", H_AEC),
+        [0, 1, 1, 1, 0, 1],
+    ),
     Example("aer", OBJ, lambda: [aer(1.2), aer(0.6)], [0.009, 0.012]),
-    Example("aent", OBJ, lambda: clamped(0.3, LOGITS[:1], torch.zeros(1).long(), None).tolist(), [0.832396]),
+    Example(
+        "aent",
+        OBJ,
+        lambda: clamped(0.3, LOGITS[:1], torch.zeros(1).long(), None).tolist(),
+        [0.832396],
+    ),
     Example("aent", OBJ, lambda: [aent(0.05), aent(0.6)], [0.00025, 0.00004]),
     Example(
-        "one-shot-em", OBJ, lambda: sharpened(0.5, LOGITS, torch.zeros(2).long(), None).tolist(), [0.455429, 1.386294]
+        "one-shot-em",
+        OBJ,
+        lambda: sharpened(0.5, LOGITS, torch.zeros(2).long(), None).tolist(),
+        [0.455429, 1.386294],
     ),
     Example("forking-tokens", OBJ, lambda: losses("forking-tokens")[-1:], [1.349859]),
     Example("d3s", OBJ, lambda: extremes(f64([2, 0.5, -0.1, -1]), 2), [0, 3]),
     Example("ulorl", OBJ, lambda: [*mastered(0.15), *mastered(0.25)], [0, 1, 1, 1]),
-    Example("steer", OBJ, lambda: list(on_sheet("steer")[2].weight), [0.990612, 0.8, 0.979220, 0.896431, 0.949007]),
+    Example(
+        "steer",
+        OBJ,
+        lambda: list(on_sheet("steer")[2].weight),
+        [0.990612, 0.8, 0.979220, 0.896431, 0.949007],
+    ),
     Example(
         "steer",
         OBJ,

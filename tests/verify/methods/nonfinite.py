@@ -48,14 +48,21 @@ class Numbers:
         engine.close()
         for tree in trees:  # so that every path moves
             tree.leaves = [replace(leaf, score=float(leaf.branch)) for leaf in tree.leaves]
-        control = chain(*parse_methods("grpo,entropy-bonus"), Control(name="wild", shape=self.wild.shape))
+        control = chain(
+            *parse_methods("grpo,entropy-bonus"), Control(name="wild", shape=self.wild.shape)
+        )
         self.packed, self.learner = pack(trees), Learner(policy, control, lr=1e-3)
         take(self.learner, self.packed, control.init())
 
     def rows(self, count: int) -> Iterator[Row]:
         """Yield what `count` updates with such a number in them come to."""
-        unchanged = Tally("NaN or Inf in an update: refused, weights and moments unchanged to the bit")
-        told, on = Tally("… and the sample that brought it in is named"), Tally("… and the next update can be taken")
+        unchanged = Tally(
+            "NaN or Inf in an update: refused, weights and moments unchanged to the bit"
+        )
+        told, on = (
+            Tally("… and the sample that brought it in is named"),
+            Tally("… and the next update can be taken"),
+        )
         for number in range(count):
             where, value = WHERE[number % len(WHERE)], VALUES[(number // len(WHERE)) % len(VALUES)]
             case, before = f"{number} {where} {value}", self._bits()
@@ -67,7 +74,11 @@ class Numbers:
                 named = bool(key) if where == "model weight" else where in found
             told.add(case, "" if named else found or "nothing")
             on.add(case, self.learner.propose(self.packed, self.learner.control.init()).refused)
-        yield from (unchanged.row(f"{len(WHERE)} places, {len(VALUES)} values"), told.row(), on.row())
+        yield from (
+            unchanged.row(f"{len(WHERE)} places, {len(VALUES)} values"),
+            told.row(),
+            on.row(),
+        )
 
     def _spoiled(self, where: str, value: float, path: int) -> tuple[str, tuple[int, ...]]:
         """Return why an update with `value` in it was refused, and the key of the sample it names."""
@@ -79,7 +90,9 @@ class Numbers:
             packed = _with_batch(packed, **{where: _put(getattr(packed.batch, where), slot, value)})
         elif where in TURNS:
             rows = packed.batch.turns.path == path
-            spoilt: dict[str, Any] = {where: torch.where(rows, value, getattr(packed.batch.turns, where))}
+            spoilt: dict[str, Any] = {
+                where: torch.where(rows, value, getattr(packed.batch.turns, where))
+            }
             packed = _with_batch(packed, turns=replace(packed.batch.turns, **spoilt))
         elif where == "learning rate":
             share = value
@@ -87,7 +100,12 @@ class Numbers:
             weight[0] = value
         else:
             token = int(packed.batch.token[slot])
-            self.wild.where, self.wild.slot, self.wild.token, self.wild.value = where, slot, token, value
+            self.wild.where, self.wild.slot, self.wild.token, self.wild.value = (
+                where,
+                slot,
+                token,
+                value,
+            )
         try:
             update = take(self.learner, packed, self.learner.control.init(), share)
         finally:
@@ -110,7 +128,9 @@ class _Wild:
         """Spoil a column of the terms, or add a penalty that spoils the loss or its gradient."""
         if self.where in TERMS:
             value = -self.value if self.where.startswith("clip") and self.value > 0 else self.value
-            spoilt: dict[str, Any] = {self.where: _put(getattr(terms, self.where), self.slot, value)}
+            spoilt: dict[str, Any] = {
+                self.where: _put(getattr(terms, self.where), self.slot, value)
+            }
             return replace(terms, **spoilt)
         if not self.where:
             return terms

@@ -43,7 +43,9 @@ class Plant:
     updates: int = 1  # optimizer steps on each rollout
     noise: float = 0.0  # share of paths whose score is a coin's, so that groups never agree
     entropies: list[float] = field(default_factory=list)  # nats, of the policy before each step
-    added: float = 0.0  # length of what the method adds to the gradient of the base, summed over steps
+    added: float = (
+        0.0  # length of what the method adds to the gradient of the base, summed over steps
+    )
     plain: float = 0.0  # length of the gradient of the base
 
     def __post_init__(self) -> None:
@@ -66,17 +68,24 @@ class Plant:
         task = torch.arange(TASKS).repeat_interleave(GROUP)
         heat = control.sample(Sampling(), state).temperature
         rows = self.logits[task].reshape(-1, VOCABULARY)
-        dice = torch.rand(len(rows), 1, generator=self.rng, dtype=torch.float64)  # the same whatever the policy
+        dice = torch.rand(
+            len(rows), 1, generator=self.rng, dtype=torch.float64
+        )  # the same whatever the policy
         drawn = ((rows / heat).softmax(-1).cumsum(-1) < dice).sum(-1).clamp(max=VOCABULARY - 1)
         batch = self._batch(task, drawn, rows, At(self.seed, step, steps))
-        self.entropies.append(-(self.logits.softmax(-1) * self.logits.log_softmax(-1)).sum(-1).mean().item())
+        self.entropies.append(
+            -(self.logits.softmax(-1) * self.logits.log_softmax(-1)).sum(-1).mean().item()
+        )
         measured = self._stats(step, batch)
         state, _ = control.observe(measured, state)
         for update in range(self.updates):
             gradient = self._gradient(control, state, batch, task, drawn, update)
             if not update:
                 own = self._gradient(plain, plain.init(), batch, task, drawn, 0)
-                self.added, self.plain = self.added + float((gradient - own).norm()), self.plain + float(own.norm())
+                self.added, self.plain = (
+                    self.added + float((gradient - own).norm()),
+                    self.plain + float(own.norm()),
+                )
             self.logits -= self.lr * gradient
             last = update + 1 == self.updates
             state, _ = control.observe(replace(measured, phase="update", last=last), state)
@@ -101,7 +110,9 @@ class Plant:
         mean = score.view(TASKS, GROUP).mean(1).repeat_interleave(GROUP)
         agreed = torch.where(score > 0, mean, 1 - mean)
         voted = torch.where(score > 0, mean > 0.5, mean < 0.5).double()
-        spread = -(mean * mean.clamp(min=1e-9).log() + (1 - mean) * (1 - mean).clamp(min=1e-9).log())
+        spread = -(
+            mean * mean.clamp(min=1e-9).log() + (1 - mean) * (1 - mean).clamp(min=1e-9).log()
+        )
         columns = {
             COLUMN: 2 * voted - 1,
             AGREED: agreed,
@@ -111,7 +122,9 @@ class Plant:
             DOUBT: 1 - agreed,
         }
         columns |= {LENGTH: 6 + 0 * score, EASY: agreed, REFLECTS: 3 + 0 * score}
-        turns = replace(batch.turns, columns={name: column[path] for name, column in columns.items()})
+        turns = replace(
+            batch.turns, columns={name: column[path] for name, column in columns.items()}
+        )
         extras = {**start.extras, COOLED: cooled(0.2, rows, drawn, None)}
         return replace(batch, extras=extras, turns=turns, at=at)
 
@@ -119,19 +132,24 @@ class Plant:
         mean = batch.entropy.mean().item()
         score = batch.turns.score[:: len(TURNS)].tolist()
         keys = [(self.seed, step, path // GROUP, path % GROUP) for path in range(len(score))]
-        named = {name: column.mean().item() for name, column in batch.extras.items() if column.ndim == 1}
+        named = {
+            name: column.mean().item() for name, column in batch.extras.items() if column.ndim == 1
+        }
         return Stats(
             step,
             "rollout",
             entropy=mean,
-            entropy_turns=tuple(batch.entropy[batch.turn == turn].mean().item() for turn in range(len(TURNS))),
+            entropy_turns=tuple(
+                batch.entropy[batch.turn == turn].mean().item() for turn in range(len(TURNS))
+            ),
             entropy_nested=float(average("turn-mean", batch.entropy, batch)),
             entropy_sampled=-batch.logp_old.mean().item(),
             reward=fmean(score),
             success=fmean(score),
             scores=dict(zip(keys, score)),
             columns={
-                name: dict(zip(keys, column[:: len(TURNS)].tolist())) for name, column in batch.turns.columns.items()
+                name: dict(zip(keys, column[:: len(TURNS)].tolist()))
+                for name, column in batch.turns.columns.items()
             },
             extras={f"extras/{name}": value for name, value in named.items()},
         )

@@ -42,7 +42,12 @@ def warmed() -> Sequence[float]:
 EXAMPLES = (
     Example("adathink-med", "advantage.md AdaThink-Med", rated, [1.0, 0.0, 0.75]),
     Example("adathink-med", "advantage.md AdaThink-Med", shortened, [0.325, -0.1]),
-    Example("adr", "sampling.md I5", lambda: [chance(0.5, rise) for rise in (-0.2, 0, 0.3)], [0.3, 0.5, 0.8]),
+    Example(
+        "adr",
+        "sampling.md I5",
+        lambda: [chance(0.5, rise) for rise in (-0.2, 0, 0.3)],
+        [0.3, 0.5, 0.8],
+    ),
     Example("adr", "sampling.md I5", lambda: [mode(0.5, f64([0.75]), f64([0.7])).item()], [0.8]),
     Example(
         "sent",

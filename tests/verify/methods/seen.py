@@ -50,7 +50,11 @@ class Seen:
     def rows(self, names: list[str]) -> Iterator[Row]:
         """Yield a row a method, with its promise held where the sign of the change is that of the promise."""
         for name in names:
-            found = [self._compared(name, where, seed) for where in self.where for seed in range(self.seeds)]
+            found = [
+                self._compared(name, where, seed)
+                for where in self.where
+                for seed in range(self.seeds)
+            ]
             if any(found):
                 yield row(name, [one for one in found if one])
         self.folder.joinpath("seen.md").write_text(table(self._kept()))
@@ -64,7 +68,9 @@ class Seen:
         own = self._measured(name, method, updates, where, seed)
         return {**own, "base": base["entropy"]}
 
-    def _measured(self, name: str, method: str, updates: int, where: str, seed: int) -> dict[str, Any]:
+    def _measured(
+        self, name: str, method: str, updates: int, where: str, seed: int
+    ) -> dict[str, Any]:
         """Return what was measured of a method, now or before."""
         key = {"name": name, "method": method, "updates": updates, "where": where, "seed": seed}
         for line in self._kept():
@@ -88,7 +94,11 @@ class Seen:
         return self.folder / "seen.jsonl"
 
     def _kept(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._file.read_text().splitlines()] if self._file.exists() else []
+        return (
+            [json.loads(line) for line in self._file.read_text().splitlines()]
+            if self._file.exists()
+            else []
+        )
 
 
 # Controllers with what they are set to (nats), on a plant whose scores are partly a coin's.
@@ -104,10 +114,15 @@ WITHIN, LONG = 0.15, 150
 
 def settles(seeds: int, lr: float = 20.0, noise: float = 0.3) -> Iterator[Row]:
     """Yield for each controller how many steps of the last third are within 15 % of its target; of GRPO, how many."""
-    plain = {seed: Plant(seed, lr=lr, noise=noise).run("grpo", "grpo", LONG).entropies for seed in range(seeds)}
+    plain = {
+        seed: Plant(seed, lr=lr, noise=noise).run("grpo", "grpo", LONG).entropies
+        for seed in range(seeds)
+    }
     for method, target in TARGETS:
         tails = [
-            Plant(seed, lr=lr, noise=noise).run(f"grpo,{method}", "grpo", LONG).entropies[-LONG // 3 :]
+            Plant(seed, lr=lr, noise=noise)
+            .run(f"grpo,{method}", "grpo", LONG)
+            .entropies[-LONG // 3 :]
             for seed in range(seeds)
         ]
         held = sum(abs(value / target - 1) <= WITHIN for tail in tails for value in tail)
@@ -121,9 +136,17 @@ def real(method: str, updates: int, seed: int, folder: Path) -> tuple[list[float
     from turngym.training.run import execute, prepare
 
     config = TrainConfig().changed(
-        method=method, updates=updates, seed=seed, steps=STEPS["run"], prompts=3, group=8, max_tokens=48
+        method=method,
+        updates=updates,
+        seed=seed,
+        steps=STEPS["run"],
+        prompts=3,
+        group=8,
+        max_tokens=48,
     )
-    config = config.changed(difficulty=(1, 2), eval_every=10**6, eval_tasks=1, threads=1, out=str(folder))
+    config = config.changed(
+        difficulty=(1, 2), eval_every=10**6, eval_tasks=1, threads=1, out=str(folder)
+    )
     lengths: list[tuple[float, float]] = []
     with mock.patch.object(Learner, "_weighed", beside_grpo(Learner._weighed, lengths)):
         records = [record.metrics for record in execute(prepare(config)) if record.metrics]
@@ -136,7 +159,9 @@ def beside_grpo(weighed: Any, lengths: list[tuple[float, float]]) -> Any:
 
     def flat(learner: Learner) -> Tensor:
         own = learner.policy.trainable_parameters().values()
-        return torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in own])
+        return torch.cat(
+            [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in own]
+        )
 
     def measured(learner: Learner, packed: Any, terms: Any, lr_share: float) -> Update:
         plain = None
@@ -159,16 +184,26 @@ def row(name: str, found: list[dict[str, Any]]) -> Row:
     changes = [log(one["entropy"] / one["base"]) for one in found]
     held = sum(change * promise > 0 for change in changes) if promise else len(found)
     shown = {where: [one for one in found if one["where"] == where] for where in STEPS}
-    ratios = {where: ", ".join(f"×{one['entropy'] / one['base']:.2f}" for one in own) for where, own in shown.items()}
+    ratios = {
+        where: ", ".join(f"×{one['entropy'] / one['base']:.2f}" for one in own)
+        for where, own in shown.items()
+    }
     added = {where: fmean(one["gradient"] for one in own) for where, own in shown.items() if own}
-    notes = [f"{where} {ratios[where]}, gradient added {share:.2g} of GRPO's" for where, share in added.items()]
+    notes = [
+        f"{where} {ratios[where]}, gradient added {share:.2g} of GRPO's"
+        for where, share in added.items()
+    ]
     said = {1: "entropy above GRPO's", -1: "entropy below GRPO's", 0: "no promise"}[promise]
     return Row(f"{name}: {said}", held, len(found), "; ".join(notes), need=0.75 if found else 0.0)
 
 
 def table(lines: list[dict[str, Any]]) -> str:
     """Return the table of all that was measured, in Markdown."""
-    bases = {(one["where"], one["seed"], one["updates"]): one["entropy"] for one in lines if one["name"] == "grpo"}
+    bases = {
+        (one["where"], one["seed"], one["updates"]): one["entropy"]
+        for one in lines
+        if one["name"] == "grpo"
+    }
     head = ["| method | promise | plant | gradient | run | gradient |", "|---|---|---|---|---|---|"]
     total = sum(one["seconds"] for one in lines)
     for name in METHODS:
@@ -186,4 +221,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 def plans(name: str) -> bool:
     """Return whether a method forks trees, which the plant does not have."""
     recipe = METHOD_RECIPES.get(name)
-    return recipe is not None and chain(*parse_methods(str(recipe["method"]), {"group": 8})).plan is not None
+    return (
+        recipe is not None
+        and chain(*parse_methods(str(recipe["method"]), {"group": 8})).plan is not None
+    )

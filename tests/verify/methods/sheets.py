@@ -14,9 +14,16 @@ from pathlib import Path
 from turngym.tests.verify.methods.field_examples import EXAMPLES
 from turngym.training.methods import METHODS, describe
 
-ELSEWHERE = {"treerl": "test_token_forks.py", "cure": "test_token_forks.py", "fr3e": "test_token_forks.py"}
+ELSEWHERE = {
+    "treerl": "test_token_forks.py",
+    "cure": "test_token_forks.py",
+    "fr3e": "test_token_forks.py",
+}
 ELSEWHERE |= {"less": "test_less.py", "aepo-wang": "test_less.py", "clip-higher": "examples.py"}
-UNNAMED = {"Estimators": ["kl"], "J4. MT-GRPO (turn-level credit)": ["mt-grpo"]}  # headings without a paper
+UNNAMED = {
+    "Estimators": ["kl"],
+    "J4. MT-GRPO (turn-level credit)": ["mt-grpo"],
+}  # headings without a paper
 _PAPER = re.compile(r"\b\d{4}\.\d{5}\b")
 _HEADING = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
 SHEETS = ("advantage", "agentic", "clip_kl", "control", "objective", "sampling")
@@ -55,4 +62,6 @@ def rows(folder: Path) -> Iterator[tuple[str, str, list[str], int]]:
 
 if __name__ == "__main__":
     for sheet, heading, found, count in rows(Path(sys.argv[1])):
-        sys.stdout.write(f"{count or '-':>3}  {sheet}.md  {heading}  {', '.join(found) or 'no method'}\n")
+        sys.stdout.write(
+            f"{count or '-':>3}  {sheet}.md  {heading}  {', '.join(found) or 'no method'}\n"
+        )

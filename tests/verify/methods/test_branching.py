@@ -29,7 +29,12 @@ def test_trees_branch_behind_answers_and_inside_turns_and_replay(grown):
     forked = [leaf for tree in trees for leaf in tree.leaves if leaf.parent >= 0]
     assert any(leaf.token for leaf in forked) and any(not leaf.token for leaf in forked)
     assert [fault(env, tree) for tree in trees] == [""] * 8
-    done = [turn.text for tree in trees for turn in tree.turns if turn.role != "assistant" and turn.parent >= 0]
+    done = [
+        turn.text
+        for tree in trees
+        for turn in tree.turns
+        if turn.role != "assistant" and turn.parent >= 0
+    ]
     assert np.mean(["Nothing happens" in text for text in done]) < 0.9  # some commands do something
 
 
@@ -40,6 +45,12 @@ def test_another_answer_a_path_too_few_and_a_failure_are_faults(grown):
     tree.turns[node] = replace(tree.turns[node], text="You see a unicorn 1.")
     assert fault(env, tree) == str(replay(env, tree)) != ""
     trained = [leaf for leaf in trees[0].leaves if leaf.trained]
-    assert fault(env, replace(trees[0], leaves=trained[:-1])) == f"{BUDGET - 1} trained paths of {BUDGET}, 0 failed"
+    assert (
+        fault(env, replace(trees[0], leaves=trained[:-1]))
+        == f"{BUDGET - 1} trained paths of {BUDGET}, 0 failed"
+    )
     lost = [replace(trained[0], outcome=Outcome.INFRA_ERROR), *trained[1:]]
-    assert fault(env, replace(trees[0], leaves=lost)) == f"{BUDGET} trained paths of {BUDGET}, 1 failed"
+    assert (
+        fault(env, replace(trees[0], leaves=lost))
+        == f"{BUDGET} trained paths of {BUDGET}, 1 failed"
+    )

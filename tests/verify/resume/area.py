@@ -37,7 +37,11 @@ PHASES = (
     ("checkpoint", 1, 0.0),
     ("metrics", 1, 0.0),
 )
-FULL = (("checkpoint", 2, 20_000), ("checkpoint", 2, 1_500_000), ("journal", 3, 8_000))  # phase, call, bytes a file
+FULL = (
+    ("checkpoint", 2, 20_000),
+    ("checkpoint", 2, 1_500_000),
+    ("journal", 3, 8_000),
+)  # phase, call, bytes a file
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,9 @@ class Resume:
                 yield from runs.killed(self.kills, random.Random(self.seed))
                 yield from runs.signalled(self.signals)
                 yield from runs.starved()
-                yield from Damage(runs.undisturbed, folder / "damaged", self.seed).rows(self.mutations)
+                yield from Damage(runs.undisturbed, folder / "damaged", self.seed).rows(
+                    self.mutations
+                )
             finally:
                 warm.close()
         yield from Numbers(self.seed).rows(self.injections)
@@ -84,14 +90,19 @@ class _Runs:
         first_run, again = (self._begin(name) for name in ("undisturbed", "again"))
         self.seconds = again.seconds  # of a run whose files are in memory
         if first_run.status or again.status:
-            raise ValueError(f"the undisturbed run ended with status {first_run.status}: {first_run.output[-300:]}")
+            raise ValueError(
+                f"the undisturbed run ended with status {first_run.status}: {first_run.output[-300:]}"
+            )
         self.goal = Fingerprint.of(self.undisturbed)
 
     def killed(self, kills: int, rng: random.Random) -> Iterator[Row]:
         """Kill runs at random instants until there were `kills`, each time going on with what is left."""
         told = "kill -9 at a random instant, then resumed: {} byte-equal to the undisturbed run"
         parts = {part: Tally(told.format(part)) for part in vars(self.goal)}
-        kept, number = Tally("kill -9: every checkpoint is whole, two of them from the second save on"), 0
+        kept, number = (
+            Tally("kill -9: every checkpoint is whole, two of them from the second save on"),
+            0,
+        )
         while kept.of < kills:
             name, hits = f"killed-{number}", 0
             number += 1
@@ -100,7 +111,10 @@ class _Runs:
                 if ended.status == 0:
                     break
                 hits += 1
-                kept.add(name, _unsafe(self.folder / name) if ended.status == -9 else f"status {ended.status}")
+                kept.add(
+                    name,
+                    _unsafe(self.folder / name) if ended.status == -9 else f"status {ended.status}",
+                )
                 if self._over(name):
                     break
             self._finish(name)
@@ -122,9 +136,17 @@ class _Runs:
                 case = f"{phase} {number}"
                 ended = self._go_on(name, phase=phase, call=call, number=number, delay=delay)
                 begun = (folder / "config.toml").exists()
-                remedy = f"turngym train --resume --out {name}" if begun else "use the same command again"
+                remedy = (
+                    f"turngym train --resume --out {name}"
+                    if begun
+                    else "use the same command again"
+                )
                 told.add(case, ended.status != 128 + number or remedy not in ended.output)
-                late = saved_at(folder, step_of_metrics(folder)) - (ended.struck or 0.0) if begun else 0.0
+                late = (
+                    saved_at(folder, step_of_metrics(folder)) - (ended.struck or 0.0)
+                    if begun
+                    else 0.0
+                )
                 slowest = max(slowest, late)
                 quick.add(case, f"{late:.1f} s" if late > SOON else "")
                 clean.add(case, ended.orphans)
@@ -137,12 +159,18 @@ class _Runs:
 
     def starved(self) -> Iterator[Row]:
         """Let no file grow beyond some size from a phase on, as on a full disk."""
-        told = Tally("no room for a checkpoint or a journal: a clear error, and the last checkpoint is whole")
-        same = Tally("… resumed where there is room, everything is byte-equal to the undisturbed run")
+        told = Tally(
+            "no room for a checkpoint or a journal: a clear error, and the last checkpoint is whole"
+        )
+        same = Tally(
+            "… resumed where there is room, everything is byte-equal to the undisturbed run"
+        )
         for phase, call, room in FULL:
             name = f"full-{phase}-{room}"
             ended = self._begin(name, phase=phase, call=call, room=room)
-            clear = ended.status == 2 and "error: " in ended.output and "Traceback" not in ended.output
+            clear = (
+                ended.status == 2 and "error: " in ended.output and "Traceback" not in ended.output
+            )
             told.add(name, _unsafe(self.folder / name, least=1) if clear else ended.output[-200:])
             self._finish(name)
             same.add(name, Fingerprint.of(self.folder / name) != self.goal)

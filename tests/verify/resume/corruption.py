@@ -13,7 +13,14 @@ from typing import Any
 
 # What Python's unpickler would do with it: make a file of this name, where it is run.
 TRAP = b"cbuiltins\nopen\n(S'unpickled'\nS'w'\ntR."
-PLANTED = ("evil.pkl", "adapter/adapter_model.bin", "optimizer.pt", ".hidden", "adapter/deep/er.json", "state.json.bak")
+PLANTED = (
+    "evil.pkl",
+    "adapter/adapter_model.bin",
+    "optimizer.pt",
+    ".hidden",
+    "adapter/deep/er.json",
+    "state.json.bak",
+)
 
 
 def _files(checkpoint: Path) -> list[Path]:
@@ -112,7 +119,9 @@ def _manifest(checkpoint: Path, rng: random.Random) -> None:
                 json.dumps({**found, "../outside": outside}),
                 json.dumps({**found, str(checkpoint.parent / "outside"): outside}),
                 json.dumps({**found, "adapter/../state.json": found["state.json"]}),
-                text.replace("{", f'{{"{name}": "{found[name]}", ', 1),  # a name that is there twice
+                text.replace(
+                    "{", f'{{"{name}": "{found[name]}", ', 1
+                ),  # a name that is there twice
             ]
         )
     )

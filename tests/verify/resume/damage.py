@@ -54,7 +54,10 @@ class Damage:
                 used.add(case, found != self.folder / self.older.name)
             whats = [incident.what for incident in incidents if incident.kind == "checkpoint"]
             told.add(case, len(whats) != 1 or victim.name not in whats[0])
-            shut.add(case, any(_is_planted(path, victim) for path in _OPENED) or Path("unpickled").exists())
+            shut.add(
+                case,
+                any(_is_planted(path, victim) for path in _OPENED) or Path("unpickled").exists(),
+            )
         _WATCHED.clear()
         log.setLevel(level)
         yield from (used.row(), told.row(), shut.row(), self._all_damaged(max(count // 10, 1)))
@@ -106,7 +109,11 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _is_planted(path: Path, checkpoint: Path) -> bool:
     inside = checkpoint in path.parents
-    return path == PICKLE or path.name == "outside" or (inside and path.relative_to(checkpoint).as_posix() in PLANTED)
+    return (
+        path == PICKLE
+        or path.name == "outside"
+        or (inside and path.relative_to(checkpoint).as_posix() in PLANTED)
+    )
 
 
 def _remove(path: Path) -> None:

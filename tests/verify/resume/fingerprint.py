@@ -65,7 +65,10 @@ def saved_at(folder: Path, step: int) -> float:
 
 def _timeless(path: Path) -> list[dict[str, object]]:
     lines = path.read_text().splitlines() if path.exists() else []
-    return [{name: value for name, value in json.loads(line).items() if "seconds" not in name} for line in lines]
+    return [
+        {name: value for name, value in json.loads(line).items() if "seconds" not in name}
+        for line in lines
+    ]
 
 
 def _digest(*paths: Path) -> str:

@@ -87,7 +87,9 @@ class Warm:
     def __init__(self, cwd: Path) -> None:
         env = {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
         self._child = Child(
-            [sys.executable, "-m", "turngym.tests.verify.resume.forking", str(cwd)], cwd=str(cwd), env=env
+            [sys.executable, "-m", "turngym.tests.verify.resume.forking", str(cwd)],
+            cwd=str(cwd),
+            env=env,
         )
 
     def run(self, job: Job, limit: float = 120.0) -> Ended:

@@ -26,7 +26,9 @@ def write_run(folder: Path) -> None:
         checkpoint.save(folder / "checkpoints", step, {"cursor": step}, tensors)
     (folder / "trees").mkdir()
     (folder / "trees" / "step-000001.jsonl").write_text("tree\n")
-    (folder / "metrics.jsonl").write_text("".join(f'{{"step": {n}, "seconds": {n}.5}}\n' for n in range(5)))
+    (folder / "metrics.jsonl").write_text(
+        "".join(f'{{"step": {n}, "seconds": {n}.5}}\n' for n in range(5))
+    )
     for name in ("config.toml", "summary.json"):
         (folder / name).write_text("")
 
@@ -52,7 +54,15 @@ class Stand:
         (folder / "summary.json").unlink(missing_ok=True)
         if not disturbed:
             (folder / "summary.json").touch()
-        status = -9 if job.kill_after is not None else 2 if job.room else 128 + job.number if job.phase else 0
+        status = (
+            -9
+            if job.kill_after is not None
+            else 2
+            if job.room
+            else 128 + job.number
+            if job.phase
+            else 0
+        )
         status = 1 if self.fault == "status" and disturbed else status
         output = f"error: full; continue with: turngym train --resume --out {name}"
         return Ended(status, 1.0, self.fault == "orphan", output, struck)
@@ -79,7 +89,9 @@ def counted(folder: Path, fault: str) -> dict[str, tuple[int, int]]:
 
 def test_cases_that_hold_are_counted_each_with_its_denominator(tmp_path):
     rows = counted(tmp_path, "")
-    assert [of for _, of in rows.values()] == [6] * 6 + [2 * len(PHASES)] * 3 + [2 * len(PHASES) + 2] + [len(FULL)] * 2
+    assert [of for _, of in rows.values()] == [6] * 6 + [2 * len(PHASES)] * 3 + [
+        2 * len(PHASES) + 2
+    ] + [len(FULL)] * 2
     assert all(held == of for held, of in rows.values())
 
 

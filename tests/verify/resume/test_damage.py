@@ -17,7 +17,9 @@ def run(tmp_path) -> Path:
 
     def tensors(path: Path) -> None:
         (path / "adapter").mkdir()
-        (path / "adapter" / "adapter_model.safetensors").write_bytes(random.Random(1).randbytes(300))
+        (path / "adapter" / "adapter_model.safetensors").write_bytes(
+            random.Random(1).randbytes(300)
+        )
         (path / "adapter" / "adapter_config.json").write_text('{"r": 4}')
         (path / "optimizer.safetensors").write_bytes(random.Random(2).randbytes(500))
 
@@ -31,7 +33,9 @@ def run(tmp_path) -> Path:
 @pytest.mark.parametrize("name", WAYS)
 def test_every_way_changes_a_checkpoint(run, name):
     victim = run / "checkpoints" / "step-000004"
-    before = {path: path.is_symlink() or path.read_bytes() for path in victim.rglob("*") if path.is_file()}
+    before = {
+        path: path.is_symlink() or path.read_bytes() for path in victim.rglob("*") if path.is_file()
+    }
     WAYS[name](victim, random.Random(0))
     after = {
         path: path.is_symlink() or path.read_bytes()

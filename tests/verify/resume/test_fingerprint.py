@@ -55,6 +55,11 @@ def test_a_run_that_has_hardly_begun_has_one_too(run, tmp_path):
 def test_checkpoints_are_counted_and_dated(run):
     good, bad = whole(run / "checkpoints")
     assert ([path.name for path in good], bad) == (["step-000001", "step-000002"], [])
-    assert saved_at(run, 2) == (good[-1] / "manifest.json").stat().st_mtime and saved_at(run, 3) == float("inf")
+    assert saved_at(run, 2) == (good[-1] / "manifest.json").stat().st_mtime and saved_at(
+        run, 3
+    ) == float("inf")
     (good[-1] / "state.json").unlink()
-    assert [[path.name for path in paths] for paths in whole(run / "checkpoints")] == [["step-000001"], ["step-000002"]]
+    assert [[path.name for path in paths] for paths in whole(run / "checkpoints")] == [
+        ["step-000001"],
+        ["step-000002"],
+    ]

@@ -60,7 +60,9 @@ class Sandbox:
         if self._counts("programs", "benign"):
             programs = read_programs(self.corpus, KNOWN)
         if self._counts("programs"):
-            yield from program_rows(programs, lambda keep: self._tool(TIMEOUT, MEMORY, keep), self.seed, self.seeds)
+            yield from program_rows(
+                programs, lambda keep: self._tool(TIMEOUT, MEMORY, keep), self.seed, self.seeds
+            )
             yield canary_row(self._tool(60.0))
         if self._counts("benign"):
             yield benign_row(programs, self._tool(TIMEOUT, MEMORY), self.runs)
@@ -78,4 +80,6 @@ class Sandbox:
         return self.only in ("all", *parts)
 
     def _tool(self, timeout: float, memory_mb: int = 512, session: bool = False) -> PythonTool:
-        return PythonTool(timeout=timeout, memory_mb=memory_mb, persistent=session, level=self.level)
+        return PythonTool(
+            timeout=timeout, memory_mb=memory_mb, persistent=session, level=self.level
+        )

@@ -86,19 +86,41 @@ def canary_row(tool: PythonTool) -> Row:
     result = tool.call({"code": code})
     tool.close()
     count, some = (
-        ast.literal_eval(result.text) if result.status == "ok" else (tried, [f"{result.status}: {result.text}"])
+        ast.literal_eval(result.text)
+        if result.status == "ok"
+        else (tried, [f"{result.status}: {result.text}"])
     )
-    return Row("what makes, grades or trains is neither importable nor readable", tried - count, tried, first(some))
+    return Row(
+        "what makes, grades or trains is neither importable nor readable",
+        tried - count,
+        tried,
+        first(some),
+    )
 
 
 def canary(extra: list[str]) -> tuple[str, int]:
     """Return a program that prints what it finds, told all that this process knows, and how many things it tries."""
-    places = {*filter(os.path.isabs, sys.path), *site.getsitepackages(), str(Path(turngym.__file__).parents[1]), *extra}
-    files = {turngym.__file__, str(Path(turngym.__file__).parent / "pyproject.toml"), isolation.__file__}
+    places = {
+        *filter(os.path.isabs, sys.path),
+        *site.getsitepackages(),
+        str(Path(turngym.__file__).parents[1]),
+        *extra,
+    }
+    files = {
+        turngym.__file__,
+        str(Path(turngym.__file__).parent / "pyproject.toml"),
+        isolation.__file__,
+    }
     for distribution in metadata.distributions():
         if distribution.name not in ("turngym", "transformers", "reasoning_gym", "math-verify"):
             continue
-        some = [file for file in distribution.files or () if file.suffix in (".py", ".pth", "") or "info" in str(file)]
+        some = [
+            file
+            for file in distribution.files or ()
+            if file.suffix in (".py", ".pth", "") or "info" in str(file)
+        ]
         files |= {str(distribution.locate_file(file)) for file in some[:40]}
-    told = base64.b64encode(json.dumps([_FORBIDDEN, sorted(places), sorted(files)]).encode()).decode()
+    told = base64.b64encode(
+        json.dumps([_FORBIDDEN, sorted(places), sorted(files)]).encode()
+    ).decode()
     return _CANARY.replace("{told}", told), len(_FORBIDDEN) * (1 + len(places)) + len(files)

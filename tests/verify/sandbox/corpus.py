@@ -62,9 +62,13 @@ def read_programs(path: Path, known: Collection[str]) -> list[Program]:
                 row.get("requires"),
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{where} is no program ({error}); a row has id, category, code and must_hold") from None
+            raise ValueError(
+                f"{where} is no program ({error}); a row has id, category, code and must_hold"
+            ) from None
         if programs.setdefault(program.id, program) is not program:
-            raise ValueError(f"{where}: the id {program.id!r} stands there for the second time; give it another")
+            raise ValueError(
+                f"{where}: the id {program.id!r} stands there for the second time; give it another"
+            )
     return list(programs.values())
 
 
@@ -82,7 +86,9 @@ def promises(text: str, known: Collection[str], where: str) -> tuple[Promise, ..
     for part in filter(None, map(str.strip, text.split(";"))):
         name, _, value = part.partition("=")
         if name not in known:
-            raise ValueError(f"{where}: the predicate {name!r} is unknown; the known ones are {', '.join(known)}")
+            raise ValueError(
+                f"{where}: the predicate {name!r} is unknown; the known ones are {', '.join(known)}"
+            )
         found.append(Promise(name, re.sub(r"\\[ntr\\]", lambda escape: _ESCAPES[escape[0]], value)))
     return tuple(found)
 
@@ -92,7 +98,9 @@ def placed(code: str, values: Mapping[str, str]) -> str:
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in values:
-            raise ValueError(f"the placeholder {found[0]} has no value; those that have are {', '.join(values)}")
+            raise ValueError(
+                f"the placeholder {found[0]} has no value; those that have are {', '.join(values)}"
+            )
         return values[found[1]]
 
     return re.sub(r"\{\{([A-Z_]+)\}\}", value, code)

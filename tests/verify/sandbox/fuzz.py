@@ -40,7 +40,9 @@ TRACED = 2  # batches whose faults are traced to a program
 ALONE = 3  # times that a late program is run again
 SLACK = 64 * MIB  # by which the memory of warm processes may differ
 PAUSE = 1.0  # seconds for which a session rests between two calls
-LOOK = GLANCE + 0.15  # seconds between two looks at the memory of each session, longer than between its supervisor's
+LOOK = (
+    GLANCE + 0.15
+)  # seconds between two looks at the memory of each session, longer than between its supervisor's
 WAYS = ("fresh", "session", "pause", "fork")
 
 Make = Callable[[float, int, bool], PythonTool]  # seconds, MiB, whether the tool keeps a session
@@ -50,9 +52,13 @@ Make = Callable[[float, int, bool], PythonTool]  # seconds, MiB, whether the too
 class Counts:
     """What is counted of the programs."""
 
-    on_time: Tally = field(default_factory=lambda: Tally(f"random programs end by {TIMEOUT:g} s + {GRACE:g} s"))
+    on_time: Tally = field(
+        default_factory=lambda: Tally(f"random programs end by {TIMEOUT:g} s + {GRACE:g} s")
+    )
     next: Tally = field(default_factory=lambda: Tally("the next call is right"))
-    left: Tally = field(default_factory=lambda: Tally("batches leave nothing, and nothing outside has changed"))
+    left: Tally = field(
+        default_factory=lambda: Tally("batches leave nothing, and nothing outside has changed")
+    )
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
 
@@ -63,7 +69,9 @@ def fuzz_rows(make: Make, seed: int, count: int, program: int | None = None) -> 
     with proc.adopting(), Surroundings(seed) as world, _victim() as victim:
         fuzz = Fuzz(make, world, victim)
         if reach := fuzz.unbound:
-            yield Row(f"random programs are not run, for the tool has no boundary ({reach})", 0, count)
+            yield Row(
+                f"random programs are not run, for the tool has no boundary ({reach})", 0, count
+            )
             return
         for start in range(0, len(numbers), BATCH):
             fuzz.count(numbers[start : start + BATCH])
@@ -72,12 +80,18 @@ def fuzz_rows(make: Make, seed: int, count: int, program: int | None = None) -> 
         kinds = ", ".join(f"{many} {kind}" for kind, many in sorted(counts.statuses.items()))
         late = f"p99 {times[len(times) * 99 // 100]:.2f} s, at most {times[-1]:.2f} s"
         bad = [
-            int(fault.split(":")[0]) for tally in (counts.on_time, counts.next, counts.left) for fault in tally.faults
+            int(fault.split(":")[0])
+            for tally in (counts.on_time, counts.next, counts.left)
+            for fault in tally.faults
         ]
         shown = [program] if program is not None else bad[:1]
         yield counts.on_time.row(f"{kinds}; {late}")
         yield counts.next.row()
-        yield counts.left.row("".join(f"--program {number}:\n{draw(number).removeprefix(PRELUDE)}" for number in shown))
+        yield counts.left.row(
+            "".join(
+                f"--program {number}:\n{draw(number).removeprefix(PRELUDE)}" for number in shown
+            )
+        )
 
 
 class Fuzz:
@@ -117,7 +131,9 @@ class Fuzz:
         if faults and self._traced < TRACED:
             self._traced += 1
             suspects = self._traced_to(suspects, _kinds(faults))
-        self.counts.left.add(str(suspects[0]), f"or up to {suspects[-1]}: {'; '.join(faults)}" if faults else "")
+        self.counts.left.add(
+            str(suspects[0]), f"or up to {suspects[-1]}: {'; '.join(faults)}" if faults else ""
+        )
 
     def _traced_to(self, numbers: list[int], kinds: set[str]) -> list[int]:
         """Halve the programs of a batch as long as a half leaves something of these kinds, too."""
@@ -191,11 +207,14 @@ class Fuzz:
         """Say what is other than before, and take it as given from now on."""
         time.sleep(QUIET)
         processes, idle = self._idle.settle(), self._idle
-        faults = idle.more_processes(processes) + idle.more_descriptors() + idle.more_files(self._world)
+        faults = (
+            idle.more_processes(processes) + idle.more_descriptors() + idle.more_files(self._world)
+        )
         faults += [f"reached {name}" for name in self._world.heard()]
         now = self._outside()
         faults += [
-            f"{name} changed: {_difference(self._before[name], now[name])}" for name in host.changed(self._before, now)
+            f"{name} changed: {_difference(self._before[name], now[name])}"
+            for name in host.changed(self._before, now)
         ]
         grown = sum(proc.memory(processes).values()) - self._warm
         self._held = self._held or proc.held()  # behind the first batch
@@ -209,7 +228,9 @@ class Fuzz:
 
     def _outside(self) -> dict[str, object]:
         """Return what no program may change."""
-        children = {pid for pid, process in proc.descendants().items() if process.parent == os.getpid()}
+        children = {
+            pid for pid, process in proc.descendants().items() if process.parent == os.getpid()
+        }
         names = Path("/proc/net/unix").read_text().split()
         return {
             **host.state(),
@@ -217,7 +238,8 @@ class Fuzz:
             "a process outside": _state_of(self._victim),
             "the servers": children - {self._victim},
             "System V objects": [
-                Path(f"/proc/sysvipc/{kind}").read_text().split("\n")[1:] for kind in ("shm", "sem", "msg")
+                Path(f"/proc/sysvipc/{kind}").read_text().split("\n")[1:]
+                for kind in ("shm", "sem", "msg")
             ],
             "sockets": sum(self._values["ABSTRACT"] in name for name in names),
             "shared memory": Path("/dev/shm", self._values["ABSTRACT"]).exists(),
@@ -247,11 +269,15 @@ class _Memory:
     def _watch(self) -> None:
         own = str(Path("/proc/self/ns/pid").readlink())
         while not self._stop.wait(LOOK):
-            processes = {pid: process for pid, process in proc.glimpse().items() if process.space != own}
+            processes = {
+                pid: process for pid, process in proc.glimpse().items() if process.space != own
+            }
             now: Counter[str] = Counter()
             for pid, size in proc.memory(processes).items():
                 now[processes[pid].space] += size
-            self.lasting = max([self.lasting, *(min(size, self._last[space]) for space, size in now.items())])
+            self.lasting = max(
+                [self.lasting, *(min(size, self._last[space]) for space, size in now.items())]
+            )
             self._last = now
 
 
@@ -277,8 +303,18 @@ def _state_of(pid: int) -> tuple[object, ...]:
     """Return what others could change of a process that sleeps."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        limits = [Path(f"/proc/{pid}/{name}").read_text() for name in ("limits", "oom_score_adj", "timerslack_ns")]
-        return fields[0], fields[2:4], fields[15:17], fields[37:39], os.sched_getaffinity(pid), limits
+        limits = [
+            Path(f"/proc/{pid}/{name}").read_text()
+            for name in ("limits", "oom_score_adj", "timerslack_ns")
+        ]
+        return (
+            fields[0],
+            fields[2:4],
+            fields[15:17],
+            fields[37:39],
+            os.sched_getaffinity(pid),
+            limits,
+        )
     except OSError as error:
         return (str(error),)
 
@@ -290,6 +326,8 @@ def _kinds(faults: Sequence[str]) -> set[str]:
 def _difference(before: object, now: object) -> str:
     """Return the first difference of two states, shortened."""
     if isinstance(before, dict) and isinstance(now, dict):
-        names = [str(name) for name in before.keys() | now.keys() if before.get(name) != now.get(name)]
+        names = [
+            str(name) for name in before.keys() | now.keys() if before.get(name) != now.get(name)
+        ]
         return ", ".join(sorted(names)[:3])
     return f"{str(before)[-150:]} to {str(now)[-150:]}"

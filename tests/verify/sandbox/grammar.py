@@ -84,11 +84,55 @@ def tcp(family, address):
     peer.send(b'fuzz')
 """
 POOLS = {
-    "number": (*range(470), *(9, 16, 41, 42, 46, 49, 53, 56, 57, 61, 62, 72, 101, 109, 112, 157, 160, 234, 302) * 4),
+    "number": (
+        *range(470),
+        *(9, 16, 41, 42, 46, 49, 53, 56, 57, 61, 62, 72, 101, 109, 112, 157, 160, 234, 302) * 4,
+    ),
     "value": (
-        *(0, 1, 2, 3, 4, 5, 7, 8, 17, 64, 126, 127, 128, 255, 1000, 4095, 4096, 65536, 1 << 20, 1 << 30),
-        *(-1, -2, -100, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 32) - 1, (1 << 63) - 1, 0x80000, 0x10000000),
-        *("POINTER", "POINTER + 64", "HERE", "THERE", "os.getpid()", "os.getppid()", "{{VICTIM_PID}}") * 4,
+        *(
+            0,
+            1,
+            2,
+            3,
+            4,
+            5,
+            7,
+            8,
+            17,
+            64,
+            126,
+            127,
+            128,
+            255,
+            1000,
+            4095,
+            4096,
+            65536,
+            1 << 20,
+            1 << 30,
+        ),
+        *(
+            -1,
+            -2,
+            -100,
+            (1 << 31) - 1,
+            1 << 31,
+            -(1 << 31),
+            (1 << 32) - 1,
+            (1 << 63) - 1,
+            0x80000,
+            0x10000000,
+        ),
+        *(
+            "POINTER",
+            "POINTER + 64",
+            "HERE",
+            "THERE",
+            "os.getpid()",
+            "os.getppid()",
+            "{{VICTIM_PID}}",
+        )
+        * 4,
         "id(kept)",
     ),
     "fd": (0, 1, 2, 3, 4, 5, 6, 61, 62, 63, 64, 124, 125, 126, 127, 128),
@@ -98,17 +142,54 @@ POOLS = {
     "family": (*range(48), 1, 2, 10, 16, 40),
     "kind": (1, 2, 3, 5, 0x80001, 0x801),
     "signal": (*range(1, 32), 34, 64, 9, 15, 19, 19, 18, 2, 11),
-    "pid": ("0", "os.getpid()", "os.getppid()", "1", "2", "3", "{{VICTIM_PID}}", "-os.getpgrp()", "-os.getppid()"),
+    "pid": (
+        "0",
+        "os.getpid()",
+        "os.getppid()",
+        "1",
+        "2",
+        "3",
+        "{{VICTIM_PID}}",
+        "-os.getpgrp()",
+        "-os.getppid()",
+    ),
     "junk": (
-        *("b''", "b'x'", "b'{'", "b'[' * 1500", "b'\\xff' * 4096", "b'\\0' * 5", "b'\\0\\0\\0\\5ab'", "b'null'"),
+        *(
+            "b''",
+            "b'x'",
+            "b'{'",
+            "b'[' * 1500",
+            "b'\\xff' * 4096",
+            "b'\\0' * 5",
+            "b'\\0\\0\\0\\5ab'",
+            "b'null'",
+        ),
         *('b\'{"status": "ok"}\'', 'b\'{"key": "0", "status": "o\'', "b'{\"ready\": true}'"),
         *('b\'{"failed": "no"}\'', "b'{\"key\": 1e999}'", "os.urandom(64)", "b'x' * 200000"),
         *("b'{\"refused\": 7}'", "struct.pack('=Bi', 1, 0)", "struct.pack('=Bi', 0, 9)"),
     ),
     "path": (
-        *("'here'", "'.'", "'..'", "os.environ['HOME']", "'/tmp/fuzz'", "'{{OUTSIDE_DIR}}'", "'{{CANARY_FILE}}'"),
-        *("'{{OUTSIDE_DIR}}/deep/data.bin'", "'{{OUTSIDE_DIR}}/notes.txt'", "'{{OUTSIDE_DIR}}/link'", "'/proc/self'"),
-        *("'{{OUTSIDE_DIR}}/new'", "'{{OUTSIDE_DIR}}/../outside/deep'", "'a' * 300", "'/dev/shm/{{ABSTRACT}}'"),
+        *(
+            "'here'",
+            "'.'",
+            "'..'",
+            "os.environ['HOME']",
+            "'/tmp/fuzz'",
+            "'{{OUTSIDE_DIR}}'",
+            "'{{CANARY_FILE}}'",
+        ),
+        *(
+            "'{{OUTSIDE_DIR}}/deep/data.bin'",
+            "'{{OUTSIDE_DIR}}/notes.txt'",
+            "'{{OUTSIDE_DIR}}/link'",
+            "'/proc/self'",
+        ),
+        *(
+            "'{{OUTSIDE_DIR}}/new'",
+            "'{{OUTSIDE_DIR}}/../outside/deep'",
+            "'a' * 300",
+            "'/dev/shm/{{ABSTRACT}}'",
+        ),
     ),
     "command": (
         "'sleep 30'",
@@ -319,10 +400,13 @@ class _Writer:
     def body(self, depth: int) -> str:
         """Draw a function of a few statements; return its name."""
         lines = [
-            self._statement(depth) for _ in range(self._rng.randint(2, 9) if depth == 0 else self._rng.randint(1, 3))
+            self._statement(depth)
+            for _ in range(self._rng.randint(2, 9) if depth == 0 else self._rng.randint(1, 3))
         ]
         name = f"work{len(self.functions)}"
-        tries = "".join(f"    try:\n        {line}\n    except Exception:\n        pass\n" for line in lines)
+        tries = "".join(
+            f"    try:\n        {line}\n    except Exception:\n        pass\n" for line in lines
+        )
         self.functions.append(f"def {name}():\n{tries}")
         return name
 

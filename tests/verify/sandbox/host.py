@@ -12,7 +12,9 @@ from pathlib import Path
 def state() -> dict[str, object]:
     """Return what no call may change at all."""
     status = Path("/proc/self/status").read_text()
-    kept = re.findall(r"^(Umask|SigBlk|SigIgn|SigCgt|NoNewPrivs|Seccomp):\s*(\S+)", status, re.MULTILINE)
+    kept = re.findall(
+        r"^(Umask|SigBlk|SigIgn|SigCgt|NoNewPrivs|Seccomp):\s*(\S+)", status, re.MULTILINE
+    )
     return {
         "working directory": str(Path.cwd()),
         "environment": dict(os.environ),
@@ -35,7 +37,9 @@ def descriptors() -> Counter[str]:
             target = str(entry.readlink())
         except OSError:  # the one that lists them
             continue
-        kinds[re.sub(r":\[\d+\]$", "", target) if not target.startswith("/") else _plain(target)] += 1
+        kinds[
+            re.sub(r":\[\d+\]$", "", target) if not target.startswith("/") else _plain(target)
+        ] += 1
     return kinds
 
 

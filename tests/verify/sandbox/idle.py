@@ -13,7 +13,12 @@ from turngym.tests.verify.sandbox.surroundings import Surroundings
 SETTLE = 3.0  # seconds that the tool may take to be idle again, with its spare processes ready
 STEADY = 0.4  # seconds for which nothing changes while the tool becomes warm
 CALM = "print(6*7)"
-WARM = (CALM, f"import numpy\n{CALM}", f"import sympy\n{CALM}", CALM)  # programs for which it may keep more ready
+WARM = (
+    CALM,
+    f"import numpy\n{CALM}",
+    f"import sympy\n{CALM}",
+    CALM,
+)  # programs for which it may keep more ready
 
 
 @dataclass
@@ -50,7 +55,11 @@ class Idle:
             time.sleep(0.05)
             now = proc.descendants()
             ended = any(process.zombie for process in now.values())
-            if not ended and now.keys() == last.keys() and proc.within_shape(proc.shape(now), self.shape):
+            if (
+                not ended
+                and now.keys() == last.keys()
+                and proc.within_shape(proc.shape(now), self.shape)
+            ):
                 return now
             last = now
         return last
@@ -58,7 +67,9 @@ class Idle:
     def more_processes(self, processes: dict[int, proc.Process]) -> list[str]:
         """Say which of `processes` are zombies, or more than idle."""
         zombies = sum(process.zombie for process in processes.values())
-        living = proc.shape({process.pid: process for process in processes.values() if not process.zombie})
+        living = proc.shape(
+            {process.pid: process for process in processes.values() if not process.zombie}
+        )
         faults = [f"{zombies} zombies"] if zombies else []
         if not proc.within_shape(living, self.shape):
             faults.append(f"processes are left: {living} in each namespace, idle {self.shape}")

@@ -57,7 +57,10 @@ class Call:
 def cases(seed: int, count: int) -> list[Call]:
     """Draw `count` programs: most run to their end, a tenth raises, some leave, die, flood, or never end."""
     rng = random.Random(f"load {seed}")
-    return [_case(rng.choices(range(len(_MIX)), [weight for weight, _ in _MIX])[0], i) for i in range(count)]
+    return [
+        _case(rng.choices(range(len(_MIX)), [weight for weight, _ in _MIX])[0], i)
+        for i in range(count)
+    ]
 
 
 def _says(text: str) -> Callable[[str], bool]:
@@ -81,23 +84,42 @@ _MIX: tuple[tuple[int, Callable[[int], Call]], ...] = (
     (
         8,
         lambda i: Call(
-            f"open('f', 'x').write('{i}'); print(open('f').read())", PATIENCE, (Status.OK,), _says(f"{i}\n")
+            f"open('f', 'x').write('{i}'); print(open('f').read())",
+            PATIENCE,
+            (Status.OK,),
+            _says(f"{i}\n"),
         ),
     ),
     (
         10,
         lambda i: Call(
-            f"print({i}); raise ValueError('no {i}')", PATIENCE, (Status.ERROR,), _ends(f"ValueError: no {i}")
+            f"print({i}); raise ValueError('no {i}')",
+            PATIENCE,
+            (Status.ERROR,),
+            _ends(f"ValueError: no {i}"),
         ),
     ),
-    (5, lambda i: Call(f"print({i}); import sys; sys.exit(0)", PATIENCE, (Status.OK,), _says(f"{i}\n"))),
     (
         5,
         lambda i: Call(
-            f"print({i}, flush=True); import sys; sys.exit(3)", PATIENCE, (Status.ERROR,), _begins(f"{i}\n")
+            f"print({i}); import sys; sys.exit(0)", PATIENCE, (Status.OK,), _says(f"{i}\n")
         ),
     ),
-    (3, lambda i: Call(f"x = {i}\nprint(x", PATIENCE, (Status.ERROR,), lambda seen: "SyntaxError" in seen)),
+    (
+        5,
+        lambda i: Call(
+            f"print({i}, flush=True); import sys; sys.exit(3)",
+            PATIENCE,
+            (Status.ERROR,),
+            _begins(f"{i}\n"),
+        ),
+    ),
+    (
+        3,
+        lambda i: Call(
+            f"x = {i}\nprint(x", PATIENCE, (Status.ERROR,), lambda seen: "SyntaxError" in seen
+        ),
+    ),
     (3, lambda i: Call(f"'\ud800{i}'", PATIENCE, (Status.REJECTED,), bool)),
     (
         3,
@@ -108,11 +130,19 @@ _MIX: tuple[tuple[int, Callable[[int], Call]], ...] = (
             _begins(f"{i}\n"),
         ),
     ),
-    (2, lambda i: Call(f"print({i}, flush=True)\nwhile True: pass", SHORT, (Status.TIMEOUT,), _load_lost(i))),
+    (
+        2,
+        lambda i: Call(
+            f"print({i}, flush=True)\nwhile True: pass", SHORT, (Status.TIMEOUT,), _load_lost(i)
+        ),
+    ),
     (
         1,
         lambda i: Call(
-            f"print({i}, flush=True)\nx = bytearray(10**10)", PATIENCE, (Status.MEMORY, Status.ERROR), _begins(f"{i}\n")
+            f"print({i}, flush=True)\nx = bytearray(10**10)",
+            PATIENCE,
+            (Status.MEMORY, Status.ERROR),
+            _begins(f"{i}\n"),
         ),
     ),
 )
@@ -123,7 +153,9 @@ def _load_lost(i: int) -> Callable[[str], bool]:
     return lambda seen: seen.startswith((f"{i}\n", "[")) or not seen
 
 
-def load_rows(make: Callable[[float], PythonRunner], seed: int, count: int, threads: int) -> Iterator[Row]:
+def load_rows(
+    make: Callable[[float], PythonRunner], seed: int, count: int, threads: int
+) -> Iterator[Row]:
     """Yield the rows of `count` calls by `threads` threads; `make` returns a tool of so many seconds a call."""
     with proc.adopting(), Surroundings(seed) as world:
         first_tool, idle = make(PATIENCE), Idle()
@@ -134,7 +166,12 @@ def load_rows(make: Callable[[float], PythonRunner], seed: int, count: int, thre
         seconds = time.monotonic() - began
         first_tool.close()
         note = first(callers.wrong, 8) or f"{count / seconds:.0f} calls/s; {callers.spent()}"
-        yield Row(f"calls by {threads} threads at once end as they should", count - len(callers.wrong), count, note)
+        yield Row(
+            f"calls by {threads} threads at once end as they should",
+            count - len(callers.wrong),
+            count,
+            note,
+        )
         time.sleep(QUIET)
         yield _left_row(idle, world)
     yield ends_row(seed)
@@ -148,7 +185,9 @@ def open_row(count: int, level: str, seed: int) -> Row:
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < FILES * count:
-        raise ValueError(f"{count} environments take {FILES * count} open files, and ulimit -n is {soft}: raise it")
+        raise ValueError(
+            f"{count} environments take {FILES * count} open files, and ulimit -n is {soft}: raise it"
+        )
     with proc.adopting(), Surroundings(seed) as world:
         idle, own = Idle(), make_env("turngym/MathPython-v0", level=level)
         own.reset(seed=seed)
@@ -159,12 +198,17 @@ def open_row(count: int, level: str, seed: int) -> Row:
         for number, env in enumerate(envs):
             env.reset(seed=number)
             env.step(_spoken(f"x = 7 * {number}"))
-        held = sum(f"is {7 * i}." in env.step(_spoken("print(f'is {x}.')"))[0] for i, env in enumerate(envs))
+        held = sum(
+            f"is {7 * i}." in env.step(_spoken("print(f'is {x}.')"))[0]
+            for i, env in enumerate(envs)
+        )
         memory, files = ((now - then) / count for now, then in zip(_taken(), before, strict=True))
         for env in envs:
             env.close()
         time.sleep(QUIET)
-        wrong = first(idle.more_processes(idle.settle()) + idle.more_files(world) + idle.more_descriptors())
+        wrong = first(
+            idle.more_processes(idle.settle()) + idle.more_files(world) + idle.more_descriptors()
+        )
     note = f"each takes {memory / 2**20:.1f} MiB and {files:.1f} descriptors of this process"
     what = "tool environments at once keep their sessions apart, and leave nothing"
     return Row(what, 0 if wrong else held, count, wrong or note)
@@ -186,7 +230,9 @@ def _left_row(idle: Idle, world: Surroundings) -> Row:
     wrong = [fault for faults in left for fault in faults]
     note = first(wrong) or f"idle: {len(processes)} processes of the tool, {idle.files} files"
     held = sum(not faults for faults in left)
-    return Row("they leave no process or zombie, no temporary file and no descriptor", held, 3, note)
+    return Row(
+        "they leave no process or zombie, no temporary file and no descriptor", held, 3, note
+    )
 
 
 def ends_row(seed: int) -> Row:
@@ -198,9 +244,17 @@ def ends_row(seed: int) -> Row:
             for session in (False, True):
                 code = _CALLER.format(session=session, end=end)
                 run = subprocess.run(
-                    [sys.executable, "-c", code], capture_output=True, text=True, timeout=LONELY, check=False
+                    [sys.executable, "-c", code],
+                    capture_output=True,
+                    text=True,
+                    timeout=LONELY,
+                    check=False,
                 )
-                problem = "" if run.stdout == "42\n" else f"the call answers {run.stdout!r} {run.stderr[-200:]!r}"
+                problem = (
+                    ""
+                    if run.stdout == "42\n"
+                    else f"the call answers {run.stdout!r} {run.stderr[-200:]!r}"
+                )
                 problem = problem or _remains(before, world)
                 if problem:
                     wrong.append(f"{name}, session {session}: {problem}")
@@ -219,7 +273,11 @@ def _remains(before: set[int], world: Surroundings) -> str:
             break
         time.sleep(0.05)
     world.clear()
-    return ", ".join(filter(None, [f"{len(living)} processes" * bool(living), f"{len(files)} files" * bool(files)]))
+    return ", ".join(
+        filter(
+            None, [f"{len(living)} processes" * bool(living), f"{len(files)} files" * bool(files)]
+        )
+    )
 
 
 class _Callers:
@@ -271,4 +329,6 @@ class _Callers:
             if result.status is Status.OK:
                 self._spent.append(seconds)
             if not right:
-                self.wrong.append(f"{number} {case.code[:40]!r}: {result.status}, {result.text[-150:]!r}")
+                self.wrong.append(
+                    f"{number} {case.code[:40]!r}: {result.status}, {result.text[-150:]!r}"
+                )

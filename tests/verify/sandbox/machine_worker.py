@@ -17,7 +17,11 @@ from turngym.tools.python import PythonTool
 
 NOT_FAKED = "the machine cannot be faked: what was taken away is still there"
 LEVELS = ("namespaces", "landlock", "rlimits-only")  # strongest first
-KEPT = {"namespaces": {"reads", "connects"}, "landlock": {"reads", "connects"}, "rlimits-only": set[str]()}
+KEPT = {
+    "namespaces": {"reads", "connects"},
+    "landlock": {"reads", "connects"},
+    "rlimits-only": set[str](),
+}
 _TRY = """
 import socket
 found = []

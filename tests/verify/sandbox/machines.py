@@ -76,7 +76,11 @@ MACHINES = (
         """,
     ),
     Machine("process 1", PROCESSES, "test $$ = 1 || gone"),
-    Machine("read-only /tmp", NAMESPACES, _REMOUNT.format(flag="ro") + "! touch /tmp/probe-$$ 2>/dev/null || gone"),
+    Machine(
+        "read-only /tmp",
+        NAMESPACES,
+        _REMOUNT.format(flag="ro") + "! touch /tmp/probe-$$ 2>/dev/null || gone",
+    ),
     Machine(
         "noexec /tmp",
         NAMESPACES,
@@ -133,12 +137,22 @@ def visit(machine: Machine, world: Surroundings, level: str) -> dict[str, Any]:
     ]
     separated = ["unshare", *machine.unshare] if machine.unshare else []
     if machine.user and os.getuid() == 0:
-        separated = ["unshare", "-m", "bash", "-ec", _OPEN.format(user=NOBODY), "open", *_opening(world.folder)]
+        separated = [
+            "unshare",
+            "-m",
+            "bash",
+            "-ec",
+            _OPEN.format(user=NOBODY),
+            "open",
+            *_opening(world.folder),
+        ]
     folder = "/tmp" if "/tmp" in machine.name else str(world.scratch)
     env = {**os.environ, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [*separated, "bash", "-ec", script, "machine", *visitor]
     try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False)
+        run = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"did not end within {PATIENCE:g} s"}
     try:
@@ -154,7 +168,11 @@ def visit(machine: Machine, world: Surroundings, level: str) -> dict[str, Any]:
 def _opening(world: Path) -> tuple[str, str, str]:
     """Return a folder to mount on, the folder of the interpreter, and the first one above that is closed to others."""
     (world / "hold").mkdir(exist_ok=True)
-    above = [folder for folder in reversed(Path(sys.base_prefix).parents) if not folder.stat().st_mode & 0o001]
+    above = [
+        folder
+        for folder in reversed(Path(sys.base_prefix).parents)
+        if not folder.stat().st_mode & 0o001
+    ]
     return str(world / "hold"), sys.base_prefix, str(above[0]) if above else ""
 
 

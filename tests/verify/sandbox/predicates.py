@@ -27,7 +27,9 @@ ALLOWED = re.compile(
     r"PATH|HOME|LANG|LC_\w+|TZ|TERM|USER|LOGNAME|PWD|SHLVL|_|TMPDIR|PYTHON\w+|MPL\w+|\w+_(?:NUM|MAX)_THREADS|SOURCE_DATE_EPOCH"
 )
 _NAME = re.compile(r"""['"]([A-Za-z_][A-Za-z0-9_]*)['"]""")
-_RAW = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all control characters but \t, \n and \r
+_RAW = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)  # all control characters but \t, \n and \r
 _STATES = r"""
 import builtins, json, math, os, signal, sys, tempfile, threading, warnings
 print(sorted(globals()), [type(getattr(builtins, name)).__name__ for name in sorted(dir(builtins))])
@@ -76,8 +78,14 @@ def status(seen: Seen, value: str) -> str:
     """`status=ok|error`, `status=any`: how the tool says that the call ended."""
     allowed = set(value.split("|"))
     if unknown := allowed - {*Status, "any"}:
-        raise ValueError(f"{seen.id}: the status {unknown.pop()!r} is unknown; it is any or one of {', '.join(Status)}")
-    return "" if allowed & {"any", str(seen.result.status)} else f"status is {seen.result.status}, not {value}"
+        raise ValueError(
+            f"{seen.id}: the status {unknown.pop()!r} is unknown; it is any or one of {', '.join(Status)}"
+        )
+    return (
+        ""
+        if allowed & {"any", str(seen.result.status)}
+        else f"status is {seen.result.status}, not {value}"
+    )
 
 
 def out_has(seen: Seen, value: str) -> str:
@@ -132,12 +140,16 @@ def obs_cap(seen: Seen, _: str) -> str:
 
 def sup_rss_cap(seen: Seen, _: str) -> str:
     """The memory of this process never was `SUPERVISOR` bytes above what it was."""
-    return _measured(seen, "supervisor", _over(seen.peaks.supervisor, SUPERVISOR, "of this process"))
+    return _measured(
+        seen, "supervisor", _over(seen.peaks.supervisor, SUPERVISOR, "of this process")
+    )
 
 
 def tree_mem_cap(seen: Seen, _: str) -> str:
     """All processes of the call, and what they keep in unnamed files and folders, stay within the limit and a tenth."""
-    return _measured(seen, "memory", _over(seen.peaks.memory, seen.memory * 11 // 10, "of the call"))
+    return _measured(
+        seen, "memory", _over(seen.peaks.memory, seen.memory * 11 // 10, "of the call")
+    )
 
 
 def disk_cap(seen: Seen, _: str) -> str:
@@ -169,7 +181,12 @@ def no_zombies(seen: Seen, _: str) -> str:
 
 def no_core(seen: Seen, _: str) -> str:
     """No core file was left where programs run or temporary files are."""
-    places = (Path.cwd(), seen.world.folder, seen.world.outside, *filter(Path.is_dir, seen.world.scratch.rglob("*")))
+    places = (
+        Path.cwd(),
+        seen.world.folder,
+        seen.world.outside,
+        *filter(Path.is_dir, seen.world.scratch.rglob("*")),
+    )
     found = [
         str(path)
         for place in dict.fromkeys(places)
@@ -194,7 +211,11 @@ def one_tool_block(seen: Seen, _: str) -> str:
         before, after = calm.split("calm")
         written = form.observe(seen.text.rstrip("\n"), "python")
         body = written[1][len(before) : len(written[1]) - len(after)]
-        if written[0] != role or written[1] != before + body + after or (after.strip() and after.strip() in body):
+        if (
+            written[0] != role
+            or written[1] != before + body + after
+            or (after.strip() and after.strip() in body)
+        ):
             return f"the observation ends its block in the format {form.name}"
     return no_control_ids(seen, "")
 
@@ -203,7 +224,9 @@ def isolated(seen: Seen, _: str) -> str:
     """The next program finds what it would have found."""
     now = fresh_state(seen.call)
     pairs = zip(seen.state.splitlines(), now.splitlines(), strict=False)
-    other = next((f"{_shown(new)}, not {_shown(old)}" for old, new in pairs if old != new), _shown(now))
+    other = next(
+        (f"{_shown(new)}, not {_shown(old)}" for old, new in pairs if old != new), _shown(now)
+    )
     return "" if now == seen.state else f"the next call finds {other}"
 
 
@@ -225,19 +248,27 @@ def host_users_hidden(seen: Seen, _: str) -> str:
     counted = re.search(r"users (\d+)", seen.text)
     if counted and int(counted[1]) > 3:
         return f"the program sees {counted[1]} users"
-    named = [name for name in users(Path("/etc/passwd").read_text()) if _account(name).search(seen.text)]
+    named = [
+        name for name in users(Path("/etc/passwd").read_text()) if _account(name).search(seen.text)
+    ]
     return f"the program sees the users {', '.join(named[:3])}" if named else ""
 
 
 def port_not_on_host(seen: Seen, _: str) -> str:
     """Nobody listened on the free port of the host."""
-    return _measured(seen, "port", "the program listened on a port of the host" * seen.peaks.listening)
+    return _measured(
+        seen, "port", "the program listened on a port of the host" * seen.peaks.listening
+    )
 
 
 def repeatable(seen: Seen, _: str) -> str:
     """Two more runs give the same."""
     others = [seen.call(seen.code) for _ in range(2)]
-    return "" if all(other == seen.result for other in others) else f"gives {_shown(others[-1].text)} another time"
+    return (
+        ""
+        if all(other == seen.result for other in others)
+        else f"gives {_shown(others[-1].text)} another time"
+    )
 
 
 def grade(seen: Seen, value: str) -> str:
@@ -246,8 +277,16 @@ def grade(seen: Seen, value: str) -> str:
         return f"the result is made of {type(seen.result.text).__name__} and {type(seen.result.status).__name__}"
     from turngym.envs.math.grade import MathGrader
 
-    score = MathGrader().grade(completion=f"\\boxed{{{seen.text.strip()}}}", gold=seen.world.number).score
-    return "" if score == float(value) else f"the observation as an answer earns {score:g}, not {value}"
+    score = (
+        MathGrader()
+        .grade(completion=f"\\boxed{{{seen.text.strip()}}}", gold=seen.world.number)
+        .score
+    )
+    return (
+        ""
+        if score == float(value)
+        else f"the observation as an answer earns {score:g}, not {value}"
+    )
 
 
 def users(passwd: str) -> Collection[str]:
@@ -259,9 +298,39 @@ def users(passwd: str) -> Collection[str]:
 PREDICATES: dict[str, Check] = {
     check.__name__: check
     for check in (
-        *(status, out_has, out_not, out_eq, no_canary, no_net, fs_clean, outside_intact, utf8, obs_cap, sup_rss_cap),
-        *(tree_mem_cap, disk_cap, inode_cap, pid_cap, thread_cap, no_zombies, no_core, no_control_ids, one_tool_block),
-        *(isolated, env_allowlist, log_safe, host_users_hidden, port_not_on_host, repeatable, grade),
+        *(
+            status,
+            out_has,
+            out_not,
+            out_eq,
+            no_canary,
+            no_net,
+            fs_clean,
+            outside_intact,
+            utf8,
+            obs_cap,
+            sup_rss_cap,
+        ),
+        *(
+            tree_mem_cap,
+            disk_cap,
+            inode_cap,
+            pid_cap,
+            thread_cap,
+            no_zombies,
+            no_core,
+            no_control_ids,
+            one_tool_block,
+        ),
+        *(
+            isolated,
+            env_allowlist,
+            log_safe,
+            host_users_hidden,
+            port_not_on_host,
+            repeatable,
+            grade,
+        ),
     )
 }
 KNOWN = ("U", *PREDICATES)
@@ -285,7 +354,9 @@ def _over(size: int, limit: int, what: str) -> str:
 
 
 def _measured(seen: Seen, what: str, fault: str) -> str:
-    return f"the {what} could not be measured" if not seen.peaks.looks or what in seen.blind else fault
+    return (
+        f"the {what} could not be measured" if not seen.peaks.looks or what in seen.blind else fault
+    )
 
 
 def _shown(text: str) -> str:

@@ -97,7 +97,8 @@ def memory(processes: Mapping[int, Process]) -> dict[int, int]:
     Between vfork and exec a child shows the memory of its parent, and holds none.
     """
     return {
-        pid: 0 if same_memory(pid, process.parent) else _proportional(process) for pid, process in processes.items()
+        pid: 0 if same_memory(pid, process.parent) else _proportional(process)
+        for pid, process in processes.items()
     }
 
 
@@ -114,7 +115,9 @@ def _proportional(process: Process) -> int:
         return process.resident
     except OSError:  # it has just ended
         return 0
-    return next((int(line.split()[1]) * KIB for line in text.splitlines() if line.startswith("Pss:")), 0)
+    return next(
+        (int(line.split()[1]) * KIB for line in text.splitlines() if line.startswith("Pss:")), 0
+    )
 
 
 def unnamed(processes: Mapping[int, Process]) -> int:
@@ -167,7 +170,9 @@ def _tmpfs(pid: str) -> Iterator[tuple[str, str]]:
 
 def shared_memory() -> int:
     """Return the bytes of all shared memory of the machine, which no process need have mapped."""
-    line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("Shmem:"))
+    line = next(
+        line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("Shmem:")
+    )
     return int(line.split()[1]) * KIB
 
 
@@ -246,4 +251,7 @@ def _space(pid: int, fields: Mapping[str, str]) -> str:
 
 
 def _fields(text: str) -> dict[str, str]:
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+    return {
+        name: value.strip()
+        for name, _, value in (line.partition(":") for line in text.splitlines())
+    }

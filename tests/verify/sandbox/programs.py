@@ -17,7 +17,9 @@ TIMEOUT = 3.0  # seconds
 MEMORY = 256  # MiB
 SHOWN = 12  # programs that a note names
 
-Make = Callable[[bool], PythonRunner]  # whether the tool keeps a session -> a tool with these limits
+Make = Callable[
+    [bool], PythonRunner
+]  # whether the tool keeps a session -> a tool with these limits
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,18 @@ def go_through(programs: Sequence[Program], make: Make, way: Pass) -> dict[str, 
             bench = Bench(tool, world, TIMEOUT, MEMORY, way.session)
             if reach := bench.unbound():
                 # Some of the programs delete files or end processes wherever they can.
-                return {program.id: [f"not run, for the tool has no boundary ({reach})"] for program in programs}
+                return {
+                    program.id: [f"not run, for the tool has no boundary ({reach})"]
+                    for program in programs
+                }
             bench.calibrate()
             found = {}
             for program in order:
                 if way.rename:
                     kept = " ".join(map(str, program.promises))
-                    program = replace(program, code=renamed(placed(program.code, world.values), rng, kept))
+                    program = replace(
+                        program, code=renamed(placed(program.code, world.values), rng, kept)
+                    )
                 found[program.id] = bench.try_out(program)
             return found
         finally:
@@ -67,9 +74,13 @@ def row(what: str, programs: Sequence[Program], passes: Sequence[dict[str, list[
     """Count the programs that hold in every pass; the note names the others, and which of them held in some."""
     short = [program.id for program in programs if any(one[program.id] for one in passes)]
     flaky = [name for name in short if not all(one[name] for one in passes)]
-    told = [f"{name}: {'; '.join(next(one[name] for one in passes if one[name]))}" for name in short]
+    told = [
+        f"{name}: {'; '.join(next(one[name] for one in passes if one[name]))}" for name in short
+    ]
     same = {text.partition(": ")[2] for text in told}
     if len(short) > 1 and len(same) == 1:
         told = [f"all {len(short)}: {same.pop()}"]
     notes = [first(told, SHOWN), f"flaky: {first(flaky, SHOWN)}" if flaky else ""]
-    return Row(what, len(programs) - len(short), len(programs), "; ".join(filter(None, notes)) or "0 flaky")
+    return Row(
+        what, len(programs) - len(short), len(programs), "; ".join(filter(None, notes)) or "0 flaky"
+    )

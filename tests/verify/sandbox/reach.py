@@ -13,7 +13,10 @@ from turngym.tools.python import seccomp
 
 LAST = 520  # numbers of calls that are tried: some more than there are
 FAMILIES = 64
-PROBES = {335, 336}  # no filter sees uretprobe and uprobe of x86_64, which work in code of the kernel's own only
+PROBES = {
+    335,
+    336,
+}  # no filter sees uretprobe and uprobe of x86_64, which work in code of the kernel's own only
 # Arguments with which a call does no harm; all others get -1, which no call takes for a pointer, a file or a process.
 _HARMLESS = {
     "clone": (17,),  # SIGCHLD
@@ -70,16 +73,28 @@ def reach_rows(tool: PythonRunner, level: str) -> Iterator[Row]:
     names = {number: name for name in seccomp.CALLS if (number := seccomp.number(name)) >= 0}
     declared = {number for number, name in names.items() if name in seccomp.reached(level)}
     given = {number: _HARMLESS[name] for number, name in names.items() if name in _HARMLESS}
-    pages = {seccomp.number(name) for name in seccomp.PAGES}  # refused as on files that do not support it
-    result = tool.call({"code": _PROGRAM.format(given=given, pages=pages, last=LAST, families=FAMILIES)})
+    pages = {
+        seccomp.number(name) for name in seccomp.PAGES
+    }  # refused as on files that do not support it
+    result = tool.call(
+        {"code": _PROGRAM.format(given=given, pages=pages, last=LAST, families=FAMILIES)}
+    )
     if result.status is not Status.OK:
-        raise ValueError(f"the program that tries system calls gave {result.status}: {result.text[-300:]}")
+        raise ValueError(
+            f"the program that tries system calls gave {result.status}: {result.text[-300:]}"
+        )
     answers, (sockets, pairs) = json.loads(result.text)
     reached = {*answers["0"]} - PROBES
     kept = {*answers.get("1", ()), *answers.get("95", ())}  # one that the kernel lacks is neither
     wrong = sorted((reached - declared) | (declared & kept))
-    note = f"{len(reached)} reached" + (f"; wrong: {first([names.get(n, str(n)) for n in wrong])}" if wrong else "")
-    yield Row(f"system calls at {level} are reached or refused as declared", LAST - len(wrong), LAST, note)
+    note = f"{len(reached)} reached" + (
+        f"; wrong: {first([names.get(n, str(n)) for n in wrong])}" if wrong else ""
+    )
+    yield Row(
+        f"system calls at {level} are reached or refused as declared", LAST - len(wrong), LAST, note
+    )
     right = sum((f in sockets) == (f in seccomp.SOCKETS[level]) for f in range(FAMILIES))
     right += sum((f in pairs) == (f == socket.AF_UNIX) for f in range(FAMILIES))
-    yield Row(f"socket families at {level}, too", right, 2 * FAMILIES, f"sockets {sockets}, pairs {pairs}")
+    yield Row(
+        f"socket families at {level}, too", right, 2 * FAMILIES, f"sockets {sockets}, pairs {pairs}"
+    )

@@ -41,7 +41,12 @@ def renamed(code: str, rng: random.Random, kept: str = "") -> str:
 
 def _own(tree: ast.AST) -> set[str]:
     """Return the names that a program binds outside of class bodies."""
-    attributes = {id(node) for owner in ast.walk(tree) if isinstance(owner, ast.ClassDef) for node in _body(owner)}
+    attributes = {
+        id(node)
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.ClassDef)
+        for node in _body(owner)
+    }
     found = set()
     for node in ast.walk(tree):
         if id(node) in attributes:
@@ -82,7 +87,11 @@ def _fixed(tree: ast.AST) -> set[str]:
         elif isinstance(owner, ast.ImportFrom):
             found |= set((owner.module or "").split("."))
         elif isinstance(owner, ast.Constant) and isinstance(owner.value, str | bytes):
-            found |= set(_words(owner.value if isinstance(owner.value, str) else owner.value.decode("latin-1")))
+            found |= set(
+                _words(
+                    owner.value if isinstance(owner.value, str) else owner.value.decode("latin-1")
+                )
+            )
         elif isinstance(owner, ast.FormattedValue):  # a token of its own only since Python 3.12
             found |= {node.id for node in ast.walk(owner) if isinstance(node, ast.Name)}
     return {str(name) for name in found}
@@ -102,7 +111,11 @@ def _words(text: str) -> list[str]:
 def _spelled(code: str, names: dict[str, str]) -> str:
     """Return `code` with each name token that is in `names` replaced, all else as it stands."""
     lines = io.StringIO(code, newline="").readlines()
-    found = [token for token in tokenize.generate_tokens(iter(lines).__next__) if token.type == tokenize.NAME]
+    found = [
+        token
+        for token in tokenize.generate_tokens(iter(lines).__next__)
+        if token.type == tokenize.NAME
+    ]
     for token in reversed(found):
         if token.string in names:
             row, start = token.start

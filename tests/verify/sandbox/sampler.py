@@ -47,7 +47,12 @@ class Sampler:
         self._resident = proc.resident()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         supervisor = proc.peak() - self._resident
         self._stop.set()
         self._thread.join()
@@ -95,9 +100,15 @@ class Sampler:
         def count(processes: dict[int, proc.Process]) -> dict[str, int]:
             crowds: dict[str, int] = {}
             for process in processes.values():
-                crowds[process.space] = crowds.get(process.space, 0) + (process.threads if threads else 1)
+                crowds[process.space] = crowds.get(process.space, 0) + (
+                    process.threads if threads else 1
+                )
             return crowds
 
         idle, own_space = count(self._idle), str(Path("/proc/self/ns/pid").readlink())
-        own = {space: idle.get(space, 0) for space in idle if space == own_space or space.startswith("depth")}
+        own = {
+            space: idle.get(space, 0)
+            for space in idle
+            if space == own_space or space.startswith("depth")
+        }
         return max((crowd - own.get(space, 0) for space, crowd in count(now).items()), default=0)

@@ -66,7 +66,12 @@ def snippet_row(folder: Path, tool: PythonRunner) -> Row:
         if want != got:
             wrong.append(f"{where}: {got}, CPython: {want}"[:400])
     note = first(wrong) or f"{failed} of them end with the same error"
-    return Row("snippets of real completions give what plain CPython gives", len(codes) - len(wrong), len(codes), note)
+    return Row(
+        "snippets of real completions give what plain CPython gives",
+        len(codes) - len(wrong),
+        len(codes),
+        note,
+    )
 
 
 def snippets(path: Path) -> dict[str, str]:
@@ -77,7 +82,9 @@ def snippets(path: Path) -> dict[str, str]:
     """
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise FileNotFoundError(f"{path} holds no JSONL file; --calls names a file of completions, or their folder")
+        raise FileNotFoundError(
+            f"{path} holds no JSONL file; --calls names a file of completions, or their folder"
+        )
     found: dict[str, str] = {}
     for file in files:
         for number, line in enumerate(file.read_text("utf-8").rstrip("\n").split("\n")):
@@ -109,7 +116,13 @@ def reference(code: str) -> Ended:
         tree.body[-1].value = hook
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "program.py").write_text(ast.unparse(tree), "utf-8")
-        env = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "HOME": folder, "OMP_NUM_THREADS": "1"}
+        env = {
+            "PATH": os.defpath,
+            "LANG": "C.UTF-8",
+            "PYTHONHASHSEED": "0",
+            "HOME": folder,
+            "OMP_NUM_THREADS": "1",
+        }
         try:
             run = subprocess.run(
                 [sys.executable, "program.py"],

@@ -21,9 +21,26 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-VARIABLES = ("RLGYM_CANARY", "TURNGYM_CANARY", "HF_TOKEN", "WANDB_API_KEY")  # in which the first secret stands
-ABSTRACT = "canary-sock"  # what programs call the abstract socket; a name that is free stands in its place
-BUSY = ("/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/usr", "/root", "/home")  # others write there, too
+VARIABLES = (
+    "RLGYM_CANARY",
+    "TURNGYM_CANARY",
+    "HF_TOKEN",
+    "WANDB_API_KEY",
+)  # in which the first secret stands
+ABSTRACT = (
+    "canary-sock"  # what programs call the abstract socket; a name that is free stands in its place
+)
+BUSY = (
+    "/",
+    "/tmp",
+    "/var/tmp",
+    "/dev/shm",
+    "/run",
+    "/etc",
+    "/usr",
+    "/root",
+    "/home",
+)  # others write there, too
 
 
 class Surroundings:
@@ -31,9 +48,13 @@ class Surroundings:
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(f"world {seed} {os.getpid()} {random.SystemRandom().random()}")
-        self.secrets = [f"{kind}-{rng.getrandbits(96):024x}" for kind in ("CANARY", "CANARY", "GOLD")]
+        self.secrets = [
+            f"{kind}-{rng.getrandbits(96):024x}" for kind in ("CANARY", "CANARY", "GOLD")
+        ]
         self.number = str(rng.randrange(10**5, 10**6))  # a gold answer that is a number
-        self.abstract = f"sock-{rng.getrandbits(64):016x}"  # no digit first: it stands behind a `\\0`
+        self.abstract = (
+            f"sock-{rng.getrandbits(64):016x}"  # no digit first: it stands behind a `\\0`
+        )
         self._stack = ExitStack()
         self._listeners: dict[socket.socket, str] = {}
 
@@ -43,12 +64,19 @@ class Surroundings:
             self.outside, self.scratch = self.folder / "outside", _scratch()
             self._before = set(self.scratch.iterdir())
             self._furnish()
-            stack.enter_context(_environment(dict.fromkeys(VARIABLES, self.secrets[0]), self.scratch))
+            stack.enter_context(
+                _environment(dict.fromkeys(VARIABLES, self.secrets[0]), self.scratch)
+            )
             self.values = self._values(stack)
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._stack.close()
 
     def heard(self) -> list[str]:
@@ -68,16 +96,24 @@ class Surroundings:
 
     def outside_files(self) -> dict[str, str]:
         """Return every path outside with a digest of what is in it."""
-        return {str(path): _digest(path) for path in (self.outside, *sorted(self.outside.rglob("*")))}
+        return {
+            str(path): _digest(path) for path in (self.outside, *sorted(self.outside.rglob("*")))
+        }
 
     def busy_places(self) -> set[str]:
         """Return what is in the places of the machine into which others write, too."""
-        places = dict.fromkeys((*BUSY, str(Path.cwd()), str(Path.cwd().parent), str(Path.home()), str(self.folder)))
+        places = dict.fromkeys(
+            (*BUSY, str(Path.cwd()), str(Path.cwd().parent), str(Path.home()), str(self.folder))
+        )
         return {str(path) for place in places for path in _listed(Path(place))}
 
     def scratch_files(self) -> list[str]:
         """Return what is in the folder of temporary files, where the tool keeps what it needs while it is warm."""
-        return sorted(f"{at}/{name}" for at, folders, files in os.walk(self.scratch) for name in (*folders, *files))
+        return sorted(
+            f"{at}/{name}"
+            for at, folders, files in os.walk(self.scratch)
+            for name in (*folders, *files)
+        )
 
     def new_files(self) -> list[Path]:
         """Return the temporary files and folders that came while this world was there."""
@@ -95,7 +131,11 @@ class Surroundings:
         (self.outside / "link").symlink_to("notes.txt")
         self.canary = self.folder / "credentials"
         self.canary.write_text(f"token = {self.secrets[1]}\n")
-        for path in (self.folder, self.outside, self.canary):  # nothing but the boundary keeps a program away
+        for path in (
+            self.folder,
+            self.outside,
+            self.canary,
+        ):  # nothing but the boundary keeps a program away
             path.chmod(0o755 if path.is_dir() else 0o644)
 
     def _values(self, stack: ExitStack) -> dict[str, str]:
@@ -105,8 +145,12 @@ class Surroundings:
         self._listen(stack, "UDP", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port))
         if host != "127.0.0.1":
             self._listen(stack, "TCP of the host", socket.AF_INET, socket.SOCK_STREAM, (host, port))
-        self._listen(stack, "abstract unix", socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.abstract}")
-        self._listen(stack, "unix", socket.AF_UNIX, socket.SOCK_STREAM, str(self.outside / "s.sock"))
+        self._listen(
+            stack, "abstract unix", socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.abstract}"
+        )
+        self._listen(
+            stack, "unix", socket.AF_UNIX, socket.SOCK_STREAM, str(self.outside / "s.sock")
+        )
         return {
             "CANARY_FILE": str(self.canary),
             "OUTSIDE_DIR": str(self.outside),
@@ -174,7 +218,9 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 def _digest(path: Path) -> str:
-    status = path.lstat()  # whatever is done to a file, its time of change tells: times, owner, attributes, links
+    status = (
+        path.lstat()
+    )  # whatever is done to a file, its time of change tells: times, owner, attributes, links
     state = f"{status.st_mode:o} {status.st_uid} {status.st_mtime_ns} {status.st_ctime_ns}"
     if path.is_file() and not path.is_symlink():
         return f"{state} {hashlib.sha256(path.read_bytes()).hexdigest()}"

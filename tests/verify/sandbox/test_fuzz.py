@@ -20,7 +20,10 @@ class Fake:
     def call(self, arguments):
         code = arguments["code"]
         if "def work0" not in code:
-            return ToolResult(Status.OK, "41\n" if self.spoilt else "found []\n" if "found = []" in code else "42\n")
+            return ToolResult(
+                Status.OK,
+                "41\n" if self.spoilt else "found []\n" if "found = []" in code else "42\n",
+            )
         if self.harm and self.bad in code:
             done = self.harm()
             self.spoilt = done == "spoil"

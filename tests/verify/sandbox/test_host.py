@@ -13,7 +13,11 @@ from turngym.tests.verify.sandbox import host
     ("change", "restore", "names"),
     [
         (lambda: os.chdir("/"), os.chdir, {"working directory"}),
-        (lambda: os.environ.update(TURNGYM_TEST="1"), lambda _: os.environ.pop("TURNGYM_TEST"), {"environment"}),
+        (
+            lambda: os.environ.update(TURNGYM_TEST="1"),
+            lambda _: os.environ.pop("TURNGYM_TEST"),
+            {"environment"},
+        ),
         (lambda: os.umask(0o77), lambda _: os.umask(0o22), {"Umask"}),
         (
             lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),

@@ -28,7 +28,12 @@ def test_what_is_kept_ready_is_idle(world, sleeper, monkeypatch):
     calls, known = [], Idle()
     known.warm(calls.append, world)
     assert tuple(calls) == WARM and known.shape == [1]
-    assert known.more_processes(known.settle()) == known.more_descriptors() == known.more_files(world) == []
+    assert (
+        known.more_processes(known.settle())
+        == known.more_descriptors()
+        == known.more_files(world)
+        == []
+    )
 
 
 def test_what_is_more_than_idle_is_told(world, sleeper, monkeypatch):
@@ -38,7 +43,12 @@ def test_what_is_more_than_idle_is_told(world, sleeper, monkeypatch):
     assert "processes are left: [1]" in known.more_processes(known.settle())[0]
     assert "'pipe': 2" in known.more_descriptors()[0] and "more" in known.more_files(world)[0]
     known.widen(world)
-    assert known.more_processes(proc.descendants()) == known.more_descriptors() == known.more_files(world) == []
+    assert (
+        known.more_processes(proc.descendants())
+        == known.more_descriptors()
+        == known.more_files(world)
+        == []
+    )
     world.clear()
     for end in ends:
         os.close(end)

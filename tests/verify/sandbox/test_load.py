@@ -50,7 +50,13 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "wrong", [ToolResult(Status.OK, "41\n"), ToolResult(Status.TIMEOUT, ""), ValueError("raised"), SystemExit(1)]
+    "wrong",
+    [
+        ToolResult(Status.OK, "41\n"),
+        ToolResult(Status.TIMEOUT, ""),
+        ValueError("raised"),
+        SystemExit(1),
+    ],
 )
 def test_a_wrong_call_is_counted(quick, wrong):
     class Once(Good):

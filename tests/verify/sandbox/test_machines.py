@@ -7,7 +7,13 @@ from turngym.tests.verify.sandbox.machine_worker import NOT_FAKED
 from turngym.tests.verify.sandbox.machines import MACHINES, Machine, judged, machine_row, visit
 from turngym.tests.verify.sandbox.surroundings import Surroundings
 
-GOOD = {"level": "landlock", "answer": "42\n", "reached": "", "left": "", "refusals": ["namespaces: none"]}
+GOOD = {
+    "level": "landlock",
+    "answer": "42\n",
+    "reached": "",
+    "left": "",
+    "refusals": ["namespaces: none"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +24,12 @@ def world():
 
 def test_a_machine_that_is_not_faked_does_not_count(world, monkeypatch):
     monkeypatch.setattr(machines.os, "getuid", lambda: 1000)
-    assert NOT_FAKED in visit(Machine("nothing gone", (), "! true || gone", user=True), world, "namespaces")["error"]
+    assert (
+        NOT_FAKED
+        in visit(Machine("nothing gone", (), "! true || gone", user=True), world, "namespaces")[
+            "error"
+        ]
+    )
 
 
 def test_a_script_that_fails_does_not_count(world):
@@ -48,7 +59,9 @@ def test_reports_are_judged(change, problem):
 
 def test_all_machines_are_counted(monkeypatch):
     monkeypatch.setattr(
-        machines, "visit", lambda machine, world, level: {"error": "odd"} if machine.name == "root" else GOOD
+        machines,
+        "visit",
+        lambda machine, world, level: {"error": "odd"} if machine.name == "root" else GOOD,
     )
     row = machine_row(0, "namespaces")
     assert (row.held, row.of) == (len(MACHINES) - 1, len(MACHINES)) and row.of >= 8

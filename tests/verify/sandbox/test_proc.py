@@ -20,7 +20,10 @@ def child():
 
     def start(work):
         process = subprocess.Popen(
-            [sys.executable, "-c", PATIENT.format(work)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", PATIENT.format(work)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         children.append(process)
         assert process.stdout.readline() == "ready\n"
@@ -36,7 +39,9 @@ def only(pid):
 
 
 def test_descendants_of_descendants_are_found(child):
-    process = child("import subprocess; subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL)")
+    process = child(
+        "import subprocess; subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL)"
+    )
     found = proc.descendants(process.pid)
     assert [one.parent for one in found.values()] == [process.pid]
     assert proc.glimpse().keys() == {process.pid, *found}
@@ -53,7 +58,9 @@ def test_memory_is_counted(child):
 
 def test_one_address_space_is_told_from_two(child):
     process = child("x = 1")
-    assert proc.same_memory(os.getpid(), os.getpid()) and not proc.same_memory(process.pid, os.getpid())
+    assert proc.same_memory(os.getpid(), os.getpid()) and not proc.same_memory(
+        process.pid, os.getpid()
+    )
 
 
 def test_unnamed_files_are_counted(child):
@@ -89,7 +96,9 @@ def test_more_processes_or_namespaces_than_idle_do_not_fit(now, idle, fits):
 def test_an_orphan_is_adopted_and_seen():
     code = "import subprocess as s; print(s.Popen(['sleep', '60'], stdout=s.DEVNULL, stderr=s.DEVNULL).pid)"
     with proc.adopting():
-        orphan = int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+        orphan = int(
+            subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        )
         assert proc.descendants()[orphan].parent == os.getpid()
         os.kill(orphan, 9)
         os.waitpid(orphan, 0)
@@ -105,7 +114,9 @@ def test_who_listens_is_seen():
 def test_the_peak_of_this_process_is_measured():
     proc.forget_peak()
     before = proc.resident()
-    with mmap.mmap(-1, 48 * MIB) as block:  # pages of its own, which no earlier allocation has left behind
+    with mmap.mmap(
+        -1, 48 * MIB
+    ) as block:  # pages of its own, which no earlier allocation has left behind
         for page in range(0, len(block), mmap.PAGESIZE):
             block[page] = 1
     assert proc.peak() - before > 40 * MIB

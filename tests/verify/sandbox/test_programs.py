@@ -8,7 +8,10 @@ from turngym.tests.verify.sandbox.programs import Pass, go_through, program_rows
 from turngym.tools import Status, ToolResult
 
 CODES = ("alpha = 1\nprint(alpha)", "beta = 2\nprint(beta)", "print('{{HOST}}')")
-CORPUS = [Program(name, "cpu", code, (Promise("status", "ok"),)) for name, code in zip("abc", CODES, strict=True)]
+CORPUS = [
+    Program(name, "cpu", code, (Promise("status", "ok"),))
+    for name, code in zip("abc", CODES, strict=True)
+]
 
 
 class Fake:
@@ -47,12 +50,18 @@ def ran(tool):
 def test_nothing_is_run_without_a_boundary():
     tool = Fake(bounded=False)
     faults = go_through(CORPUS, lambda keep: tool, Pass(0))
-    assert all("not run" in fault for (fault,) in faults.values()) and set(faults) == {"a", "b", "c"}
+    assert all("not run" in fault for (fault,) in faults.values()) and set(faults) == {
+        "a",
+        "b",
+        "c",
+    }
     assert ran(tool) == [] and tool.closed
 
 
 def test_a_program_that_holds_in_some_passes_is_flaky():
-    counted = row("what", CORPUS, [{"a": [], "b": [], "c": ["x"]}, {"a": [], "b": ["late"], "c": ["x"]}])
+    counted = row(
+        "what", CORPUS, [{"a": [], "b": [], "c": ["x"]}, {"a": [], "b": ["late"], "c": ["x"]}]
+    )
     assert (counted.held, counted.of) == (1, 3) and counted.note == "b: late, c: x; flaky: b"
 
 
@@ -64,5 +73,9 @@ def test_rows_are_of_all_seeds_of_other_names_and_of_a_session(monkeypatch):
         return Fake(bad="beta" if len(made) == 2 else "")
 
     found = list(program_rows(CORPUS[:2], make, 0, 2))
-    assert [(one.held, one.of) for one in found] == [(1, 2), (2, 2), (2, 2)] and "flaky: b" in found[0].note
+    assert [(one.held, one.of) for one in found] == [
+        (1, 2),
+        (2, 2),
+        (2, 2),
+    ] and "flaky: b" in found[0].note
     assert made == [False, False, False, True]

@@ -33,7 +33,10 @@ def looked(monkeypatch):
 
 def run(work, wait):
     with subprocess.Popen(
-        [sys.executable, "-c", PATIENT.format(work)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PATIENT.format(work)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout.readline() == "ready\n"
         wait()
@@ -42,7 +45,11 @@ def run(work, wait):
 def test_memory_of_a_call_is_seen(looked):
     with Sampler(free_port()) as sampler:
         run(f"x = bytearray(b'x') * {64 * MIB}", looked)
-    assert 64 * MIB < sampler.peaks.memory < 96 * MIB and sampler.peaks.processes == 1 and sampler.peaks.looks > 1
+    assert (
+        64 * MIB < sampler.peaks.memory < 96 * MIB
+        and sampler.peaks.processes == 1
+        and sampler.peaks.looks > 1
+    )
 
 
 def test_processes_and_threads_are_counted(looked):

@@ -31,7 +31,9 @@ class Answers:
 
 @pytest.fixture
 def calls(tmp_path):
-    (tmp_path / "calls.jsonl").write_text(json.dumps({"text": TEXT}) + "\n" + json.dumps({"text": TEXT}) + "\n")
+    (tmp_path / "calls.jsonl").write_text(
+        json.dumps({"text": TEXT}) + "\n" + json.dumps({"text": TEXT}) + "\n"
+    )
     return tmp_path
 
 
@@ -42,9 +44,15 @@ def calls(tmp_path):
         ("print(5)\nNone", Ended(True, "5\n")),
         ("'a'", Ended(True, "'a'\n")),
         ("for i in range(2):\n    i", Ended(True, "")),
-        ("print('said', flush=True)\n1 / 0", Ended(False, "said\n", "ZeroDivisionError: division by zero")),
+        (
+            "print('said', flush=True)\n1 / 0",
+            Ended(False, "said\n", "ZeroDivisionError: division by zero"),
+        ),
         ("import sys\nsys.exit(3)", Ended(False, "", "error")),
-        ("open('f', 'w').write('é')\nprint(open('f').read(), input if 0 else '')", Ended(True, "é \n")),
+        (
+            "open('f', 'w').write('é')\nprint(open('f').read(), input if 0 else '')",
+            Ended(True, "é \n"),
+        ),
     ],
 )
 def test_the_reference_is_plain_python_that_echoes_a_last_expression(code, want):
@@ -58,7 +66,9 @@ def test_a_reference_that_does_not_end_is_a_timeout(monkeypatch):
 
 def test_of_an_error_the_last_line_is_compared():
     trace = 'Traceback (most recent call last):\n  File "<python>", line 2\nValueError: no\n'
-    assert ended(ToolResult(Status.ERROR, f"said\n{trace}")) == Ended(False, "said\n", "ValueError: no")
+    assert ended(ToolResult(Status.ERROR, f"said\n{trace}")) == Ended(
+        False, "said\n", "ValueError: no"
+    )
     assert ended(ToolResult(Status.TIMEOUT, "said\n")) == Ended(False, "said\n", "timeout")
 
 
@@ -69,7 +79,11 @@ def test_another_answer_than_that_of_python_is_counted(calls):
         ToolFailure("x"),
     )
     row = snippet_row(calls, Answers(*right))
-    assert (row.held, row.of) == (1, 3) and "calls.jsonl:0/1" in row.note and "ZeroDivisionError" in row.note
+    assert (
+        (row.held, row.of) == (1, 3)
+        and "calls.jsonl:0/1" in row.note
+        and "ZeroDivisionError" in row.note
+    )
 
 
 def test_controls_print_the_same_each_time():

@@ -24,7 +24,9 @@ def test_the_environment_is_set_and_restored(monkeypatch):
         assert all(os.environ[name] == world.secrets[0] for name in VARIABLES)
         assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(world.scratch)
         assert world.canary.read_text().strip().endswith(world.secrets[1])
-    assert dict(os.environ) == before and tempfile.gettempdir() == folder and not world.folder.exists()
+    assert (
+        dict(os.environ) == before and tempfile.gettempdir() == folder and not world.folder.exists()
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,10 @@ def test_a_secret_is_found_in_disguise(world, disguise):
 def test_listeners_hear(world):
     port = int(world.values["HOST_PORT"])
     assert world.heard() == []
-    with socket.create_connection(("127.0.0.1", port)), socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+    with (
+        socket.create_connection(("127.0.0.1", port)),
+        socket.socket(type=socket.SOCK_DGRAM) as datagrams,
+    ):
         datagrams.sendto(b"x", ("127.0.0.1", port))
         with socket.socket(socket.AF_UNIX) as abstract, socket.socket(socket.AF_UNIX) as named:
             abstract.connect(f"\0{world.abstract}")

@@ -44,7 +44,9 @@ def hasty(monkeypatch):
     monkeypatch.setattr(idle, "STEADY", 0.0)
     monkeypatch.setattr(idle, "SETTLE", 0.2)
     # Others write to the machine's shared places at any time, which is a reason not to count what is new there.
-    monkeypatch.setattr(Surroundings, "busy_places", lambda self: set(map(str, self.folder.iterdir())))
+    monkeypatch.setattr(
+        Surroundings, "busy_places", lambda self: set(map(str, self.folder.iterdir()))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,14 @@ def world():
 
 @pytest.fixture
 def tried(world):
-    def run(harm=lambda code: None, *promises, session=False, requires=None, code="attack()", timeout=3.0):
+    def run(
+        harm=lambda code: None,
+        *promises,
+        session=False,
+        requires=None,
+        code="attack()",
+        timeout=3.0,
+    ):
         bench = Bench(Fake(harm), world, timeout, 256, session)
         return bench.try_out(Program("program", "cpu", code, tuple(promises), requires))
 
@@ -65,7 +74,12 @@ def tried(world):
 def test_processes_that_are_left_are_seen_once(world):
     kept = []
     bench = Bench(
-        Fake(lambda code: kept.append(subprocess.Popen(["sleep", "60"])) if "leave" in code else None), world, 3, 256
+        Fake(
+            lambda code: kept.append(subprocess.Popen(["sleep", "60"])) if "leave" in code else None
+        ),
+        world,
+        3,
+        256,
     )
     leave, calm = (Program(code, "proc", code, ()) for code in ("leave()", "calm()"))
     assert any("processes are left" in fault for fault in bench.try_out(leave))
@@ -85,7 +99,10 @@ def test_a_process_that_comes_with_the_next_call_is_seen(world):
 
     bench = Bench(tool := Later(), world, 3.0, 256)
     tool.harm = tool.made.append
-    assert any("processes are left" in fault for fault in bench.try_out(Program("later", "proc", "later()", ())))
+    assert any(
+        "processes are left" in fault
+        for fault in bench.try_out(Program("later", "proc", "later()", ()))
+    )
     kept[0].kill()
     kept[0].wait()
 
@@ -112,7 +129,9 @@ def test_what_the_tool_raises_is_a_fault(tried, error):
     def harm(code):
         raise error
 
-    assert tried(harm) == [f"{'raised ' * isinstance(error, ValueError)}{type(error).__name__}: {error}"]
+    assert tried(harm) == [
+        f"{'raised ' * isinstance(error, ValueError)}{type(error).__name__}: {error}"
+    ]
 
 
 def test_a_call_that_never_answers_is_given_up(tried, monkeypatch):
@@ -132,7 +151,11 @@ def test_another_answer_of_the_next_call_is_seen(tried, monkeypatch):
 
 
 def test_changes_of_this_process_are_seen(tried):
-    faults = tried(lambda code: signal.siginterrupt(signal.SIGUSR2, True) or os.environ.update(TURNGYM_TRIAL="1"))
+    faults = tried(
+        lambda code: (
+            signal.siginterrupt(signal.SIGUSR2, True) or os.environ.update(TURNGYM_TRIAL="1")
+        )
+    )
     del os.environ["TURNGYM_TRIAL"]
     assert "environment of this process changed" in faults
 
@@ -145,7 +168,10 @@ def test_a_descriptor_that_is_left_open_is_seen(tried):
 
 
 def test_a_temporary_file_that_is_left_is_seen(tried, world):
-    assert any("temporary files" in fault for fault in tried(lambda code: (world.scratch / "left").write_text("x")))
+    assert any(
+        "temporary files" in fault
+        for fault in tried(lambda code: (world.scratch / "left").write_text("x"))
+    )
     world.clear()
 
 
@@ -158,7 +184,8 @@ def test_a_file_outside_is_seen(tried, world):
 def test_a_file_in_a_shared_place_counts_where_the_program_names_it(tried, world):
     place = world.folder / "named-by-it"
     assert any(
-        "named-by-it" in fault for fault in tried(lambda code: place.write_text("x"), code="open('named-by-it')")
+        "named-by-it" in fault
+        for fault in tried(lambda code: place.write_text("x"), code="open('named-by-it')")
     )
     place.unlink()
 
@@ -176,7 +203,9 @@ def test_a_file_in_a_shared_place_counts_where_it_comes_again(tried, world):
         path.unlink()
 
 
-def test_a_file_in_a_shared_place_does_not_count_while_others_are_at_work(tried, world, monkeypatch):
+def test_a_file_in_a_shared_place_does_not_count_while_others_are_at_work(
+    tried, world, monkeypatch
+):
     made = []
 
     def write(*_):
@@ -210,11 +239,15 @@ def test_a_listener_that_was_reached_is_seen(tried, world):
 
 
 def test_a_secret_is_seen(tried, world):
-    assert tried(lambda code: ToolResult(Status.OK, world.secrets[2])) == ["a secret is in the observation"]
+    assert tried(lambda code: ToolResult(Status.OK, world.secrets[2])) == [
+        "a secret is in the observation"
+    ]
 
 
 def test_memory_of_this_process_is_seen(tried):
-    assert any("of this process" in fault for fault in tried(lambda code: bytearray(b"x" * 2**26) and None))
+    assert any(
+        "of this process" in fault for fault in tried(lambda code: bytearray(b"x" * 2**26) and None)
+    )
 
 
 def test_what_cannot_be_measured_is_found_out(world):
@@ -222,7 +255,9 @@ def test_what_cannot_be_measured_is_found_out(world):
 
     def work(code):
         if "fork" in code:
-            ends.append(subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)"], check=True))
+            ends.append(
+                subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)"], check=True)
+            )
 
     bench = Bench(Fake(work), world, 3.0, 256)
     bench.calibrate()
@@ -232,12 +267,19 @@ def test_what_cannot_be_measured_is_found_out(world):
 
 
 def test_a_module_that_is_absent_is_named(tried):
-    faults = tried(lambda code: ToolResult(Status.ERROR, "") if code == "import nothing" else None, requires="nothing")
+    faults = tried(
+        lambda code: ToolResult(Status.ERROR, "") if code == "import nothing" else None,
+        requires="nothing",
+    )
     assert faults == ["needs nothing, which the tool's interpreter lacks"]
 
 
 def test_a_session_is_reset_and_need_not_answer_as_a_program(tried, world):
-    promises = (Promise("status", "timeout"), Promise("out_has", "never"), Promise("out_not", "done"))
+    promises = (
+        Promise("status", "timeout"),
+        Promise("out_has", "never"),
+        Promise("out_not", "done"),
+    )
     assert len(tried(lambda code: None, *promises)) == 3
     assert tried(lambda code: None, *promises, session=True) == ["'done' is in 'done\\n'"]
     tool = Fake()
@@ -247,5 +289,7 @@ def test_a_session_is_reset_and_need_not_answer_as_a_program(tried, world):
 
 def test_a_boundary_that_does_not_stand_is_told(world):
     for result, stands in (("found []\n", True), ("found ['reads']\n", False), ("", False)):
-        bench = Bench(Fake(lambda code, result=result: ToolResult(Status.OK, result)), world, 3.0, 256)
+        bench = Bench(
+            Fake(lambda code, result=result: ToolResult(Status.OK, result)), world, 3.0, 256
+        )
         assert (bench.unbound() == "") is stands

@@ -25,8 +25,19 @@ QUIET = 0.3  # seconds after which nothing of a call may exist
 AGAIN = 3  # runs after which it is the program that does it
 SHARED = "shared memory of the machine above the limit"
 LOST = 30.0  # seconds after which a call is given up
-ALWAYS = ("no_canary", "no_net", "fs_clean", "outside_intact", "utf8", "obs_cap", "sup_rss_cap", "tree_mem_cap")
-WORDS = frozenset({"status", "out_has", "out_eq"})  # what a session need not answer as a program of its own does
+ALWAYS = (
+    "no_canary",
+    "no_net",
+    "fs_clean",
+    "outside_intact",
+    "utf8",
+    "obs_cap",
+    "sup_rss_cap",
+    "tree_mem_cap",
+)
+WORDS = frozenset(
+    {"status", "out_has", "out_eq"}
+)  # what a session need not answer as a program of its own does
 _BOUND = """
 import os, socket
 found = []
@@ -55,7 +66,13 @@ time.sleep(0.7)
 if child:
     os.waitpid(child, 0)
 """
-WORK = {"memory": 40 << 20, "disk": 8 << 20, "inodes": 41, "processes": 2, "threads": 2}  # what it takes at least
+WORK = {
+    "memory": 40 << 20,
+    "disk": 8 << 20,
+    "inodes": 41,
+    "processes": 2,
+    "threads": 2,
+}  # what it takes at least
 
 
 class PythonRunner(Protocol):
@@ -83,7 +100,12 @@ class Bench:
     """
 
     def __init__(
-        self, tool: PythonRunner, world: Surroundings, timeout: float, memory_mb: int, session: bool = False
+        self,
+        tool: PythonRunner,
+        world: Surroundings,
+        timeout: float,
+        memory_mb: int,
+        session: bool = False,
     ) -> None:
         self.tool, self.world, self.timeout, self.memory_mb = tool, world, timeout, memory_mb
         self.session = session
@@ -102,13 +124,19 @@ class Bench:
         """Return what a program that does no harm reaches of this machine; empty where a boundary stands."""
         seen = self.call(placed(_BOUND, self.world.values))
         self.world.heard()
-        return "" if seen == ToolResult(Status.OK, "found []\n") else f"{seen.status}: {seen.text.strip()[:200]}"
+        return (
+            ""
+            if seen == ToolResult(Status.OK, "found []\n")
+            else f"{seen.status}: {seen.text.strip()[:200]}"
+        )
 
     def calibrate(self) -> None:
         """Find out by a program that takes a known share of everything what cannot be measured on this machine."""
         with Sampler(int(self.world.values["FREE_PORT"])) as sampler:
             self.call(_WORK)
-        self.blind = frozenset(name for name, least in WORK.items() if getattr(sampler.peaks, name) < least)
+        self.blind = frozenset(
+            name for name, least in WORK.items() if getattr(sampler.peaks, name) < least
+        )
         self.idle.settle()
 
     def try_out(self, program: Program) -> list[str]:
@@ -183,7 +211,9 @@ class Bench:
         faults += self._broken(program, seen)
         self._reap(settled)
         crowded = seen.peaks.shared > seen.memory * 11 // 10
-        return list(dict.fromkeys(faults)), busy_now - busy - {*named} | ({SHARED} if crowded else set())
+        return list(dict.fromkeys(faults)), busy_now - busy - {*named} | (
+            {SHARED} if crowded else set()
+        )
 
     def _outcome(self, work: Callable[[], ToolResult]) -> ToolResult | str:
         try:
@@ -199,7 +229,9 @@ class Bench:
 
     def _next_call(self) -> list[str]:
         answer = self._outcome(lambda: self.call(CALM))
-        return [] if answer == ToolResult(Status.OK, "42\n") else [f"the next call answers {answer}"]
+        return (
+            [] if answer == ToolResult(Status.OK, "42\n") else [f"the next call answers {answer}"]
+        )
 
     def _kept(self, before: dict[str, object]) -> list[str]:
         faults = [f"{name} of this process changed" for name in host.changed(before, host.state())]
@@ -221,4 +253,6 @@ class Bench:
 
 
 def _differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    return sorted(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )

@@ -58,7 +58,9 @@ class Search:
         from turngym.tests.verify.search.corpus import read, write_world
 
         if (self.corpus is None) != (self.questions is None):
-            raise ValueError(f"corpus is {self.corpus} and questions is {self.questions}; name both files or none")
+            raise ValueError(
+                f"corpus is {self.corpus} and questions is {self.questions}; name both files or none"
+            )
         hostiles = hostile.read(self.answers) if self._counts("answers") else []
         with tempfile.TemporaryDirectory() as folder:
             if self.corpus is None or self.questions is None:
@@ -103,7 +105,9 @@ class Search:
             train, titles = world.tasks("train"), [passage.title for passage in world.passages]
             learned = [train[i] for i in range(min(self.learned, len(train)))]
             test = [env.tasks[i] for i in range(len(env.tasks))]
-            yield from guess_rows(env.grader, test[: len(tasks)], guesses(learned, test, titles, self.seed))
+            yield from guess_rows(
+                env.grader, test[: len(tasks)], guesses(learned, test, titles, self.seed)
+            )
         env.close()
 
     def _kept_rows(self, data: Benchmark, folder: Path) -> Iterator[Row]:
@@ -118,7 +122,10 @@ class Search:
         if self._counts("contract"):
             yield kept(Subject(ENV, {}, self.seed), f"{ENV} over its world")
             options = {"tasks": str(data.file), "bad_rows": data.total}
-            yield kept(Subject(ENV, {**options, "corpus": str(data.corpus)}, self.seed), f"{ENV} over files")
+            yield kept(
+                Subject(ENV, {**options, "corpus": str(data.corpus)}, self.seed),
+                f"{ENV} over files",
+            )
             with server(data.corpus) as (url, _):
                 yield kept(Subject(ENV, {**options, "url": url}, self.seed), f"{ENV} over a server")
         if self._counts("canary"):

@@ -76,9 +76,13 @@ def _mistakes(folder: Path, silent: str) -> dict[str, Mistake]:
         "a corpus whose gzip is cut": Mistake({"tasks": tasks, "corpus": cut}, "cut.jsonl.gz"),
         "questions that are not there": Mistake({"tasks": none, "corpus": good}, str(none)),
         "questions without a corpus": Mistake({"tasks": tasks}, "corpus"),
-        "an unknown back end": Mistake({"tasks": tasks, "url": silent, "backend": "googol"}, "'googol'"),
+        "an unknown back end": Mistake(
+            {"tasks": tasks, "url": silent, "backend": "googol"}, "'googol'"
+        ),
         "a URL that is none": Mistake({"tasks": tasks, "url": "localhost"}, "localhost"),
-        "a server that is down": Mistake({"tasks": tasks, "url": "http://127.0.0.1:9"}, "http://127.0.0.1:9"),
+        "a server that is down": Mistake(
+            {"tasks": tasks, "url": "http://127.0.0.1:9"}, "http://127.0.0.1:9"
+        ),
         "a server that says nothing": Mistake({"tasks": tasks, "url": silent}, silent),
         "a format that does not exist": Mistake({"format": "hermse"}, "hermse"),
         "too many hops": Mistake({"hops": 9}, "9"),
@@ -107,7 +111,12 @@ def gold_row(folder: Path) -> Row:
             loaded = True
         if (graded, loaded) != (refused, refused):
             wrong.append(f"{golds!r}: the grader {_does(graded)} and the loader {_does(loaded)} it")
-    return Row("golds refused at load where nothing of them is left", len(cases) - len(wrong), len(cases), first(wrong))
+    return Row(
+        "golds refused at load where nothing of them is left",
+        len(cases) - len(wrong),
+        len(cases),
+        first(wrong),
+    )
 
 
 def _does(refused: bool) -> str:

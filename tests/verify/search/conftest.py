@@ -10,10 +10,17 @@ CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Tokyo")
 PASSAGES = [
     {"id": f"{kind}{i}", "title": city, "text": text.format(city=city, n=1900 + i)}
     for i, city in enumerate(CITIES)
-    for kind, text in (("a", "{city} is a capital on a river."), ("b", "The tower of {city} was built in {n}."))
+    for kind, text in (
+        ("a", "{city} is a capital on a river."),
+        ("b", "The tower of {city} was built in {n}."),
+    )
 ]
 QUESTIONS = [
-    {"question": f"When was the tower of {city} built?", "answers": [str(1900 + i)], "gold_passages": [f"b{i}"]}
+    {
+        "question": f"When was the tower of {city} built?",
+        "answers": [str(1900 + i)],
+        "gold_passages": [f"b{i}"],
+    }
     for i, city in enumerate(CITIES)
 ]
 
@@ -39,7 +46,9 @@ def write(tmp_path):
 @pytest.fixture
 def files(write):
     """A corpus file and a file of questions, one of them without gold passages."""
-    return write("corpus.jsonl", PASSAGES), write("questions.jsonl", [*QUESTIONS, {"question": "Why?"}])
+    return write("corpus.jsonl", PASSAGES), write(
+        "questions.jsonl", [*QUESTIONS, {"question": "Why?"}]
+    )
 
 
 @pytest.fixture

@@ -34,9 +34,19 @@ class _Fixed:
 def shown_row(tokens: Sequence[str] = TOKENS) -> Row:
     """Count the documents whose observation is encoded without a control token, in each format."""
     texts = [text for token in tokens for text in (*spellings(token), *look_alikes(token))]
-    wrong = [f"{text!r:.60} in {format}" for format in FORMATS for text in texts if control(_observed(text, format))]
+    wrong = [
+        f"{text!r:.60} in {format}"
+        for format in FORMATS
+        for text in texts
+        if control(_observed(text, format))
+    ]
     of = len(texts) * len(FORMATS)
-    return Row("documents that spell control tokens are shown without one", of - len(wrong), of, first(wrong))
+    return Row(
+        "documents that spell control tokens are shown without one",
+        of - len(wrong),
+        of,
+        first(wrong),
+    )
 
 
 def _observed(text: str, format: str) -> str:

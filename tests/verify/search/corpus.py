@@ -50,23 +50,33 @@ def read(corpus: Path, file: Path) -> Benchmark:
     passages = read_corpus(corpus)
     known = {passage.id for passage in passages}
     if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist; --questions names a JSONL file of questions")
+        raise FileNotFoundError(
+            f"{file} does not exist; --questions names a JSONL file of questions"
+        )
     found, others = [], 0
     for number, row in json_rows(file):
         where = f"{file.name}:{number}"
         question = _question(where, row)
         if unknown := [gold for gold in question.golds if gold not in known]:
-            raise ValueError(f"{where} names the gold passage {unknown[0]!r}, which is not in {corpus}")
+            raise ValueError(
+                f"{where} names the gold passage {unknown[0]!r}, which is not in {corpus}"
+            )
         found += [question] if question.golds else []
         others += not question.golds
     if not found:
-        raise ValueError(f"{file} has no question with `gold_passages`, the ids of passages of {corpus}")
+        raise ValueError(
+            f"{file} has no question with `gold_passages`, the ids of passages of {corpus}"
+        )
     return Benchmark(corpus, file, passages, found, others)
 
 
 def _question(where: str, row: Mapping[str, Any]) -> Question:
     text, golds = row.get("question"), row.get("gold_passages") or []
-    if not isinstance(text, str) or not isinstance(golds, list) or not all(isinstance(gold, str) for gold in golds):
+    if (
+        not isinstance(text, str)
+        or not isinstance(golds, list)
+        or not all(isinstance(gold, str) for gold in golds)
+    ):
         raise ValueError(f"{where} needs a text `question`, and `gold_passages`, a list of ids")
     return Question(text, tuple(golds))
 

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from turngym.tests.support.faults import RESET, Answer, FaultServer, Request, bomb, drip, forever, found, whole
+from turngym.tests.support.faults import (
+    RESET,
+    Answer,
+    FaultServer,
+    Request,
+    bomb,
+    drip,
+    forever,
+    found,
+    whole,
+)
 from turngym.tests.verify.rows import Row, first
 from turngym.tools.core import start
 from turngym.tools.http import Fault, Limits
@@ -70,7 +80,10 @@ _BODIES = {
 }
 _BAD: Mapping[str, tuple[str, Callable[[], Answer]]] = {  # always answered so; what may come of it
     "500 for ever": ("status", lambda: whole(b"oops", "500 Internal Server Error")),
-    "503 with an endless page": ("status timeout", lambda: forever(b"HTTP/1.1 503 No\r\n\r\n", b"x" * 4096)),
+    "503 with an endless page": (
+        "status timeout",
+        lambda: forever(b"HTTP/1.1 503 No\r\n\r\n", b"x" * 4096),
+    ),
     "404": ("status", lambda: whole(b"", "404 Not Found")),
     "a redirect": ("status", lambda: whole(b"", "302 Found", "Location: http://169.254.169.254/")),
     "connections reset": ("connect", lambda: [RESET]),
@@ -80,9 +93,15 @@ _BAD: Mapping[str, tuple[str, Callable[[], Answer]]] = {  # always answered so; 
     "no word": ("timeout", lambda: [60.0]),
     "a head that drips": ("timeout", lambda: drip(_HEAD + b"X: ", b"x")),
     "a body that drips": ("timeout", lambda: drip(_HEAD + b"\r\n", b" ")),
-    "an endless head": ("connect malformed too_large", lambda: forever(_HEAD, b"X-More: more\r\n" * 100)),
+    "an endless head": (
+        "connect malformed too_large",
+        lambda: forever(_HEAD, b"X-More: more\r\n" * 100),
+    ),
     "an endless body": ("too_large", lambda: forever(_HEAD + b"\r\n", b" " * 65536)),
-    "a length of a terabyte": ("too_large", lambda: forever(_HEAD + b"Content-Length: 999999999999\r\n\r\n", b" ")),
+    "a length of a terabyte": (
+        "too_large",
+        lambda: forever(_HEAD + b"Content-Length: 999999999999\r\n\r\n", b" "),
+    ),
     "a compressed bomb": ("too_large", lambda: bomb("gzip", 2**40)),
     "damaged gzip": ("malformed", lambda: _gzip(b"\x1f\x8b\x08 no")),
     "half of a gzip": ("malformed", lambda: _gzip(gzip.compress(b"{}" * 99)[:-9])),
@@ -98,7 +117,9 @@ _SHOWN: Mapping[str, tuple[str, Answering]] = {
     "half a character in a document": ("passages malformed", _documents({"contents": "a\ud800b"})),
     "more documents than asked for": (
         "passages",
-        lambda request: whole(json.dumps({"result": [[{"document": GOOD, "score": 1.0}] * 50]}).encode()),
+        lambda request: whole(
+            json.dumps({"result": [[{"document": GOOD, "score": 1.0}] * 50]}).encode()
+        ),
     ),
     "documents without scores": (
         "passages",
@@ -117,9 +138,18 @@ CASES: Mapping[str, BadAnswer] = {
         name: BadAnswer(_for(math.inf, partial(whole, body)), frozenset(["malformed"]))
         for name, body in _BODIES.items()
     },
-    **{name: BadAnswer(_for(math.inf, bad), frozenset(outcomes.split())) for name, (outcomes, bad) in _BAD.items()},
-    **{name: BadAnswer(_for(times, bad), frozenset(["passages"])) for name, (times, bad) in _PASSING.items()},
-    **{name: BadAnswer(answer, frozenset(outcomes.split())) for name, (outcomes, answer) in _SHOWN.items()},
+    **{
+        name: BadAnswer(_for(math.inf, bad), frozenset(outcomes.split()))
+        for name, (outcomes, bad) in _BAD.items()
+    },
+    **{
+        name: BadAnswer(_for(times, bad), frozenset(["passages"]))
+        for name, (times, bad) in _PASSING.items()
+    },
+    **{
+        name: BadAnswer(answer, frozenset(outcomes.split()))
+        for name, (outcomes, answer) in _SHOWN.items()
+    },
 }
 
 
@@ -144,7 +174,9 @@ def alone_row(cases: Mapping[str, BadAnswer] = CASES) -> Row:
             seconds = time.monotonic() - began
             retriever.close()
         if got not in case.outcomes or seconds > BOUNDS.deadline + LATE:
-            faults.append(f"{name}: {got} after {seconds:.1f} s, not {' or '.join(sorted(case.outcomes))}")
+            faults.append(
+                f"{name}: {got} after {seconds:.1f} s, not {' or '.join(sorted(case.outcomes))}"
+            )
     what = "ways to answer badly that give a typed outcome in time"
     return Row(what, len(cases) - len(faults), len(cases), first(faults, 5))
 
@@ -163,11 +195,16 @@ def crowd_row(searches: int = CROWD) -> Row:
 
     with FaultServer(answer) as server:
         retriever = SearchR1(server.url, limits=BOUNDS)
-        asked = [start(partial(outcome, partial(_few, retriever)), "a search") for _ in range(searches)]
+        asked = [
+            start(partial(outcome, partial(_few, retriever)), "a search") for _ in range(searches)
+        ]
         got = Counter(future.result(PATIENCE) for future in asked)
         retriever.close()
     typed = sum(count for name, count in got.items() if name in kinds)
     note = ", ".join(f"{name} {count}" for name, count in sorted(got.items()))
     return Row(
-        "searches at once, each answered badly in another way, end with passages or a fault", typed, searches, note
+        "searches at once, each answered badly in another way, end with passages or a fault",
+        typed,
+        searches,
+        note,
     )

@@ -16,10 +16,14 @@ from turngym.tools.search.index import BM25
 NEED = 0.98  # share of the questions that a guess must not answer
 LONGEST = 5  # words of a string of the question
 
-Guess = Callable[[str], Sequence[str]]  # a question to what is said; one of several that is right counts
+Guess = Callable[
+    [str], Sequence[str]
+]  # a question to what is said; one of several that is right counts
 
 
-def guesses(learned: Sequence[Task], asked: Sequence[Task], titles: Sequence[str], seed: int) -> dict[str, Guess]:
+def guesses(
+    learned: Sequence[Task], asked: Sequence[Task], titles: Sequence[str], seed: int
+) -> dict[str, Guess]:
     """Return the ways to guess: constants, what was learned of train, strings of the question, titles."""
     common = Counter(task.gold for task in learned).most_common(1)[0][0]
     best = Counter(task.gold for task in asked).most_common(1)[0][0]
@@ -42,7 +46,9 @@ def guesses(learned: Sequence[Task], asked: Sequence[Task], titles: Sequence[str
         "the most frequent answer of train to what begins alike": frame,
         "the answer of the most similar question of train": near,
         "any string of the question": _strings,
-        "the title most like the question": lambda question: [one.title for one in named.search(question, 1)],
+        "the title most like the question": lambda question: [
+            one.title for one in named.search(question, 1)
+        ],
         "a title at random": lambda _: [drawn.choice(titles)],
         "a word of a title at random": lambda _: [drawn.choice(drawn.choice(titles).split())],
     }
@@ -53,13 +59,23 @@ def guess_rows(grader: Grader, tasks: Sequence[Task], ways: Mapping[str, Guess])
     for name, way in ways.items():
         right = sum(_right(grader, task, way) for task in tasks)
         note = f"{100 * right / len(tasks):.2f} % answered"
-        yield Row(f"questions not answered without the tool by {name}", len(tasks) - right, len(tasks), note, NEED)
+        yield Row(
+            f"questions not answered without the tool by {name}",
+            len(tasks) - right,
+            len(tasks),
+            note,
+            NEED,
+        )
 
 
 def _right(grader: Grader, task: Task, way: Guess) -> bool:
     """Whether one of the things said is paid."""
     completions = (f"<answer>{said}</answer>" for said in way(task.prompt))
-    return any(grader.grade(completion=text, gold=gold).score > 0 for text in completions for gold in task.golds)
+    return any(
+        grader.grade(completion=text, gold=gold).score > 0
+        for text in completions
+        for gold in task.golds
+    )
 
 
 def _frame(question: str) -> str:
@@ -70,4 +86,8 @@ def _frame(question: str) -> str:
 def _strings(question: str) -> list[str]:
     """Return all runs of a few words."""
     words = re.findall(r"\w+", question)
-    return [" ".join(words[i : i + size]) for size in range(1, LONGEST + 1) for i in range(len(words) - size + 1)]
+    return [
+        " ".join(words[i : i + size])
+        for size in range(1, LONGEST + 1)
+        for i in range(len(words) - size + 1)
+    ]

@@ -39,10 +39,18 @@ def read(path: Path) -> list[Hostile]:
         ValueError: it has none, or one that is no such row or asks for what nothing here can tell.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; --answers names a JSONL file of hostile completions")
-    found = [_hostile(f"{path.name}:{number}", row) for number, row in json_rows(path) if row.get("env") == ENV]
+        raise FileNotFoundError(
+            f"{path} does not exist; --answers names a JSONL file of hostile completions"
+        )
+    found = [
+        _hostile(f"{path.name}:{number}", row)
+        for number, row in json_rows(path)
+        if row.get("env") == ENV
+    ]
     if not found:
-        raise ValueError(f"{path} has no row of env {ENV!r}; --answers names a JSONL file of hostile completions")
+        raise ValueError(
+            f"{path} has no row of env {ENV!r}; --answers names a JSONL file of hostile completions"
+        )
     if len({one.id for one in found}) < len(found):
         raise ValueError(f"{path} has two rows of env {ENV!r} with one id; each row needs its own")
     return found
@@ -71,7 +79,12 @@ def answer_row(played: Sequence[Hostile], processes: int, seed: int) -> Row:
     faults = [f"{one.id}: {fault}" for one in played if (fault := _unheld(one, seen[one.id]))]
     slowest = max(one.seen.seconds for those in seen.values() for one in those)
     what = f"hostile completions hold every predicate in {processes} fresh processes"
-    return Row(what, len(played) - len(faults), len(played), first(faults, 9) or f"the slowest took {slowest:.2f} s")
+    return Row(
+        what,
+        len(played) - len(faults),
+        len(played),
+        first(faults, 9) or f"the slowest took {slowest:.2f} s",
+    )
 
 
 def _unheld(one: Hostile, seen: Sequence[Searched]) -> str:

@@ -29,8 +29,12 @@ def player_rows(env: SearchEnv, tasks: Sequence[int]) -> Iterator[Row]:
             searches += episode.search.get("searches", 0.0)
             lost += [] if good else [f"{env.tasks[episode.task].id} ({episode.stop})"]
         by = ", ".join(f"{hops} hops {won[hops]}/{tried[hops]}" for hops in sorted(tried))
-        note = f"{by}, {searches / len(episodes):.2f} searches a question" + (f"; {first(lost, 3)}" if lost else "")
-        yield Row(f"questions of the world answered by {name}", won.total(), tried.total(), note, NEED)
+        note = f"{by}, {searches / len(episodes):.2f} searches a question" + (
+            f"; {first(lost, 3)}" if lost else ""
+        )
+        yield Row(
+            f"questions of the world answered by {name}", won.total(), tried.total(), note, NEED
+        )
 
 
 def _one(player: Player, task: int, seed: int) -> Player:

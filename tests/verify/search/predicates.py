@@ -12,9 +12,21 @@ from turngym.tests.verify.grader.predicates import Seen
 LONGEST = 4096  # characters of a query that a back end may be asked
 SHOWN = 256 * 1024  # bytes of an observation
 MEMORY = 32 * 2**20  # bytes that an episode may take at its peak
-SECONDS = {False: predicates.SECONDS, True: 11.0}  # that a turn may take, without a visit and with one
+SECONDS = {
+    False: predicates.SECONDS,
+    True: 11.0,
+}  # that a turn may take, without a visit and with one
 FIELDS = frozenset(
-    ["accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"]
+    [
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "user-agent",
+    ]
 )
 
 
@@ -58,10 +70,16 @@ def _blocked(_: re.Match[str], one: Searched) -> bool:
 
 _COUNT = r"(?P<sign><?=)(?P<n>\d+)"
 _CHECKS: tuple[tuple[str, Check], ...] = (
-    (r"reward<(?P<n>\d+(?:\.\d+)?)", lambda m, one: one.seen.score is not None and one.seen.score < float(m["n"])),
+    (
+        r"reward<(?P<n>\d+(?:\.\d+)?)",
+        lambda m, one: one.seen.score is not None and one.seen.score < float(m["n"]),
+    ),
     (f"searches_run{_COUNT}", lambda m, one: _most(m, len(one.queries))),
     ("query_capped", lambda _, one: all(len(query) <= LONGEST for query in one.queries)),
-    ("no_header_injection", lambda _, one: set(one.fields) <= FIELDS and len(one.fields) == len(set(one.fields))),
+    (
+        "no_header_injection",
+        lambda _, one: set(one.fields) <= FIELDS and len(one.fields) == len(set(one.fields)),
+    ),
     ("blocked", _blocked),
     ("capped|obs_cap", lambda _, one: one.shown <= SHOWN and one.memory <= MEMORY),
     ("deadline", lambda _, one: one.seen.seconds <= SECONDS[one.status is not None]),

@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 K1, B = 1.2, 0.75  # what Lucene takes where nothing is said
 CUTS = (5, 20)
 
-Ranking = Callable[[str, int], Sequence[int]]  # a query and a number to the places in the corpus, best first
+Ranking = Callable[
+    [str, int], Sequence[int]
+]  # a query and a number to the places in the corpus, best first
 Words = Callable[[str], Sequence[str]]
-Scored = tuple[NDArray[np.int64], NDArray[np.float64]]  # places of texts, and what a word gives to each
+Scored = tuple[
+    NDArray[np.int64], NDArray[np.float64]
+]  # places of texts, and what a word gives to each
 
 
 def plain(text: str) -> list[str]:
@@ -72,7 +76,9 @@ def okapi(texts: Sequence[str], words: Words) -> Ranking:
     return partial(_summed, len(texts), words, scores_of)
 
 
-def _summed(size: int, words: Words, scores_of: Callable[[str], Scored], query: str, k: int) -> list[int]:
+def _summed(
+    size: int, words: Words, scores_of: Callable[[str], Scored], query: str, k: int
+) -> list[int]:
     """Return the places of the `k` largest sums of scores, equal ones in the order of the corpus."""
     scores = np.zeros(size)
     for word in words(query):
@@ -87,6 +93,8 @@ def shares(found: Sequence[Sequence[str]], golds: Sequence[Sequence[str]]) -> di
     named = {}
     for k in CUTS:
         held = [len(set(gold) & set(ids[:k])) for ids, gold in zip(found, golds, strict=True)]
-        named[f"recall@{k}"] = float(np.mean([some / len(set(gold)) for some, gold in zip(held, golds, strict=True)]))
+        named[f"recall@{k}"] = float(
+            np.mean([some / len(set(gold)) for some, gold in zip(held, golds, strict=True)])
+        )
         named[f"hit@{k}"] = float(np.mean([some > 0 for some in held]))
     return named

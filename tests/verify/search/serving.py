@@ -48,15 +48,29 @@ def server(corpus: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         OSError: it does not say where it serves.
     """
     with tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "-m", "turngym", "serve-search", str(corpus), "--port", "0", "--cache", cache]
+        command = [
+            sys.executable,
+            "-m",
+            "turngym",
+            "serve-search",
+            str(corpus),
+            "--port",
+            "0",
+            "--cache",
+            cache,
+        ]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+        )
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
             if (url := re.match(r"http://[\w.:]+", said)) is None:
                 process.kill()
-                raise OSError(f"turngym serve-search {corpus} says {said!r}: {process.communicate()[1].strip()[-300:]}")
+                raise OSError(
+                    f"turngym serve-search {corpus} says {said!r}: {process.communicate()[1].strip()[-300:]}"
+                )
             yield url[0], process
         finally:
             process.kill()
@@ -96,7 +110,12 @@ def _same(data: Benchmark, index: Retriever, url: str) -> Row:
         except Exception as error:  # whatever it is, it counts
             wrong.append(f"{type(error).__name__}: {error}")
     retriever.close()
-    return Row("searches at once over HTTP find what the index finds", CROWD - len(wrong), CROWD, first(wrong, 2))
+    return Row(
+        "searches at once over HTTP find what the index finds",
+        CROWD - len(wrong),
+        CROWD,
+        first(wrong, 2),
+    )
 
 
 def _killed(data: Benchmark, index: Retriever, url: str, kill: Callable[[], None]) -> Row:
@@ -121,7 +140,12 @@ def _killed(data: Benchmark, index: Retriever, url: str, kill: Callable[[], None
     good, failed = done["passages"], sum(done[fault] for fault in Fault)
     note = f"{good} found and {failed} failed of {SEARCHES}: {', '.join(f'{n} {c}' for n, c in done.items())}"
     held = good + failed if good and failed else 0
-    return Row("searches end right or with a fault when the server is killed amid them", held, SEARCHES, note)
+    return Row(
+        "searches end right or with a fault when the server is killed amid them",
+        held,
+        SEARCHES,
+        note,
+    )
 
 
 def _left(data: Benchmark, url: str, kill: Callable[[], None]) -> Row:
@@ -129,7 +153,10 @@ def _left(data: Benchmark, url: str, kill: Callable[[], None]) -> Row:
 
     The last third waits for that, so that some are under way then, however fast the others were.
     """
-    tasks = [QATask(f"q{i}", text, "yes", queries=(text,)) for i, text in enumerate(_queries(data, EPISODES))]
+    tasks = [
+        QATask(f"q{i}", text, "yes", queries=(text,))
+        for i, text in enumerate(_queries(data, EPISODES))
+    ]
     env = SearchEnv(ListTasks(tasks), [Search(SearchR1(url, limits=BOUNDS), DEPTH)])
     played, killed = list[Tree](), Event()
 
@@ -146,13 +173,20 @@ def _left(data: Benchmark, url: str, kill: Callable[[], None]) -> Row:
             return super().act(env, observation, info)
 
     player = Patient()
-    trees = play_all(env, lambda task, seed: player, [(task, 0) for task in range(EPISODES)], on_tree)
+    trees = play_all(
+        env, lambda task, seed: player, [(task, 0) for task in range(EPISODES)], on_tree
+    )
     episodes = from_trees(trees)
     env.close()
     ends = Counter(str(episode.outcome) for episode in episodes)
     right = sum(map(_right, episodes)) if len(ends) == 2 else 0
     note = ", ".join(f"{name} {count}" for name, count in sorted(ends.items()))
-    return Row("episodes go on, paid or failed and never unpaid, when the server is killed", right, EPISODES, note)
+    return Row(
+        "episodes go on, paid or failed and never unpaid, when the server is killed",
+        right,
+        EPISODES,
+        note,
+    )
 
 
 def _right(episode: Episode) -> bool:

@@ -29,7 +29,10 @@ def skim_rows(env: SearchEnv, tasks: Sequence[int]) -> Iterator[Row]:
         hops = len(getattr(env.task, "queries", ()))
         tried[hops] += 1
         for way, said in skimmed(env, env.task.prompt).items():
-            graded = (env.grader.grade(completion=f"<answer>{said}</answer>", gold=gold) for gold in env.task.golds)
+            graded = (
+                env.grader.grade(completion=f"<answer>{said}</answer>", gold=gold)
+                for gold in env.task.golds
+            )
             right[hops][way] += max(grade.score for grade in graded) > 0
     for hops in sorted(tried):
         way, most = right[hops].most_common(1)[0]
@@ -57,8 +60,17 @@ def ways(question: str, text: str) -> dict[str, str]:
     years = [name for name in names if name.isdigit()]
     often = Counter(names).most_common()
     said = {f"title {i + 1}": title for i, (title, _) in enumerate(docs)}
-    said |= {"the first name": names[0] if names else "", "the last name": names[-1] if names else ""}
-    said |= {"the first name of page 1": first[0] if first else "", "the last of page 1": first[-1] if first else ""}
-    said |= {"the most frequent name": often[0][0] if often else "", "the rarest name": often[-1][0] if often else ""}
+    said |= {
+        "the first name": names[0] if names else "",
+        "the last name": names[-1] if names else "",
+    }
+    said |= {
+        "the first name of page 1": first[0] if first else "",
+        "the last of page 1": first[-1] if first else "",
+    }
+    said |= {
+        "the most frequent name": often[0][0] if often else "",
+        "the rarest name": often[-1][0] if often else "",
+    }
     said["the first year, or else name,"] = (years or names or [""])[0]
     return said

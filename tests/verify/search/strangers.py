@@ -28,7 +28,10 @@ def requests() -> dict[str, tuple[bytes, str]]:
     """Return requests with the statuses that refuse them, by name."""
     found = {
         "two lengths": (_post(ASKED, "Content-Length: 5", "Transfer-Encoding: chunked"), "400"),
-        "two lengths, turned": (_post(ASKED, "Transfer-Encoding: chunked", "Content-Length: 5"), "400"),
+        "two lengths, turned": (
+            _post(ASKED, "Transfer-Encoding: chunked", "Content-Length: 5"),
+            "400",
+        ),
         "two other lengths": (_post(ASKED, "Content-Length: 5", "Content-Length: 6"), "400"),
         "two hosts": (_post(ASKED, "Host: localhost"), "400"),
         "a bad chunk": (_post(b"zz\r\n", "Transfer-Encoding: chunked"), "400"),
@@ -46,15 +49,29 @@ def requests() -> dict[str, tuple[bytes, str]]:
         "another path": (_post(ASKED, path="/../../etc/passwd"), "404"),
         "another method": (_post(ASKED).replace(b"POST", b"PUT", 1), "405"),
     }
-    for host in ("evil.example", "localhost.evil.example", "evil@localhost", "10.0.0.1", "169.254.169.254"):
+    for host in (
+        "evil.example",
+        "localhost.evil.example",
+        "evil@localhost",
+        "10.0.0.1",
+        "169.254.169.254",
+    ):
         found[f"host {host}"] = (_post(ASKED, host=host), "400 403 421")
     for origin in ("http://evil.example", "null", "http://localhost:3000", "file://"):
-        found[f"origin {origin}"] = (_post(ASKED, f"Origin: {origin}", "Content-Type: text/plain"), "403")
-    found["rebound"] = (_post(ASKED, "Origin: http://evil.example", host="evil.example"), "400 403 421")
+        found[f"origin {origin}"] = (
+            _post(ASKED, f"Origin: {origin}", "Content-Type: text/plain"),
+            "403",
+        )
+    found["rebound"] = (
+        _post(ASKED, "Origin: http://evil.example", host="evil.example"),
+        "400 403 421",
+    )
     return found
 
 
-def _post(body: bytes, *lines: str, path: str = "/retrieve", host: str | None = "localhost") -> bytes:
+def _post(
+    body: bytes, *lines: str, path: str = "/retrieve", host: str | None = "localhost"
+) -> bytes:
     framed = any(line.startswith(("Content-Length", "Transfer-Encoding")) for line in lines)
     lengths = [] if framed else [f"Content-Length: {len(body)}"]
     hosts = [] if host is None else [f"Host: {host}"]
@@ -96,7 +113,10 @@ def _refused(url: str) -> Row:
 
 def _crowded(url: str, pid: int) -> Row:
     """Count the clients answered while many others send half of a large request, and how much memory that takes."""
-    tally, before = Tally("clients are answered amid slow ones with large requests, in bounded memory"), _resident(pid)
+    tally, before = (
+        Tally("clients are answered amid slow ones with large requests, in bounded memory"),
+        _resident(pid),
+    )
     for turn in range(3):
         with ExitStack() as stack:
             for _ in range(CROWD):

@@ -8,8 +8,21 @@ from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search.servers import SearchR1
 
 QUICK = (
-    *("404", "a redirect", "deep JSON", "connections reset", "a compressed bomb", "damaged gzip", "429 twice"),
-    *("control tokens in a document", "more documents than asked for", "a score that is a text", "an endless body"),
+    *(
+        "404",
+        "a redirect",
+        "deep JSON",
+        "connections reset",
+        "a compressed bomb",
+        "damaged gzip",
+        "429 twice",
+    ),
+    *(
+        "control tokens in a document",
+        "more documents than asked for",
+        "a score that is a text",
+        "an endless body",
+    ),
 )
 
 
@@ -39,8 +52,12 @@ def test_what_is_raised_otherwise_falls_short(quick, monkeypatch):
 
 
 def test_more_passages_than_asked_for_fall_short(quick, monkeypatch):
-    monkeypatch.setattr(SearchR1, "search", lambda self, query, k: [Passage("1", "", "x")] * (k + 1))
-    assert alone_row({"429 twice": quick["429 twice"]}).note.startswith("429 twice: ValueError: there are more than 3")
+    monkeypatch.setattr(
+        SearchR1, "search", lambda self, query, k: [Passage("1", "", "x")] * (k + 1)
+    )
+    assert alone_row({"429 twice": quick["429 twice"]}).note.startswith(
+        "429 twice: ValueError: there are more than 3"
+    )
 
 
 def test_outcomes_are_named():

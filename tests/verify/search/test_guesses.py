@@ -6,13 +6,17 @@ from turngym.envs.qa import QAGrader, QATask
 from turngym.tests.verify.search.guesses import guess_rows, guesses
 
 TITLES = ["Zanop", "Bilu Kor"]
-LEARNED = [QATask(f"l{i}", f"Who rules Ab{i}?", "Kor") for i in range(3)] + [QATask("m", "Where does Qux lie?", "Ux")]
+LEARNED = [QATask(f"l{i}", f"Who rules Ab{i}?", "Kor") for i in range(3)] + [
+    QATask("m", "Where does Qux lie?", "Ux")
+]
 
 
 def shares(*asked):
     tasks = [QATask(str(i), question, gold) for i, (question, gold) in enumerate(asked)]
     rows = guess_rows(QAGrader(), tasks, guesses(LEARNED, tasks, TITLES, 0))
-    return {row.what.removeprefix("questions not answered without the tool by "): row for row in rows}
+    return {
+        row.what.removeprefix("questions not answered without the tool by "): row for row in rows
+    }
 
 
 def test_what_cannot_be_guessed_is_not(capsys):

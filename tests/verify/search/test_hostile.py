@@ -33,6 +33,14 @@ def test_a_process_that_dies_is_followed_by_another(write, monkeypatch):
             pass
 
     monkeypatch.setattr(hostile, "_child", Child)
-    played = hostile.read(write("a.jsonl", [row(str(i), text, "no_crash") for i, text in enumerate(("a", "die", "b"))]))
+    played = hostile.read(
+        write(
+            "a.jsonl", [row(str(i), text, "no_crash") for i, text in enumerate(("a", "die", "b"))]
+        )
+    )
     found = hostile.answer_row(played, 2, 0)
-    assert (found.held, found.of, found.note) == (2, 3, "1: no_crash; Died: gone") and Child.made == 4
+    assert (found.held, found.of, found.note) == (
+        2,
+        3,
+        "1: no_crash; Died: gone",
+    ) and Child.made == 4

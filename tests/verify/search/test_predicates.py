@@ -56,11 +56,16 @@ def test_a_predicate_holds_only_where_all_processes_saw_it(predicate, change):
 
 def test_a_visit_has_more_time_than_a_search():
     late = Seen(seconds=8.0)
-    assert holds("deadline", [Searched(late, status="timeout")]) and not holds("deadline", [Searched(late)])
+    assert holds("deadline", [Searched(late, status="timeout")]) and not holds(
+        "deadline", [Searched(late)]
+    )
 
 
 @pytest.mark.parametrize("predicate", ["wonder", "searches_run", "hops<5", "blocked twice"])
 def test_an_unknown_predicate_is_named_with_those_that_are_known(predicate):
-    with pytest.raises(ValueError, match=rf"a.jsonl:1: unknown predicate '{predicate}'; known are reward, .* blocked"):
+    with pytest.raises(
+        ValueError,
+        match=rf"a.jsonl:1: unknown predicate '{predicate}'; known are reward, .* blocked",
+    ):
         check_known("a.jsonl:1", predicate)
     assert not holds(predicate, [GOOD])

@@ -8,7 +8,13 @@ import pytest
 
 from turngym.tests.verify.search.rankings import lucene, shares
 
-TEXTS = ["a cat sat on a mat", "a dog sat", "the cat and the dog and the cat", "nothing here", "a dog sat"]
+TEXTS = [
+    "a cat sat on a mat",
+    "a dog sat",
+    "the cat and the dog and the cat",
+    "nothing here",
+    "a dog sat",
+]
 QUERIES = ["cat", "dog sat", "the the cat", "unseen", "a mat", "cat unseen dog"]
 
 

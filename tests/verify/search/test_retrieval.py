@@ -18,7 +18,9 @@ def said(monkeypatch):
 
         def process(data, cache, seed, wait=False):
             command = [sys.executable, "-S", "-c", f"print({left.pop(0)!r})"]
-            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            return subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
 
         monkeypatch.setattr(retrieval, "_process", process)
         monkeypatch.setattr(retrieval, "CROWD", 1)

@@ -39,7 +39,10 @@ def served(index):
 
 def test_without_an_end_nothing_is_shown(read, index, served, small):
     url, _ = served
-    killed, left = serving._killed(read, index, url, lambda: None), serving._left(read, url, lambda: None)
+    killed, left = (
+        serving._killed(read, index, url, lambda: None),
+        serving._left(read, url, lambda: None),
+    )
     assert (killed.held, left.held) == (0, 0) and left.note == "done 12"
 
 
@@ -67,6 +70,9 @@ def test_an_episode_that_is_a_failure_and_paid_nothing_is_wrong():
         Episode(0, Outcome.DONE, "answered", 1.0, 1, False),
         Episode(0, Outcome.TOOL_ERROR, "x", float("nan"), 1, False),
     ]
-    wrong = [Episode(0, Outcome.DONE, "answered", 0.0, 1, False), Episode(0, Outcome.TOOL_ERROR, "x", 0.0, 1, False)]
+    wrong = [
+        Episode(0, Outcome.DONE, "answered", 0.0, 1, False),
+        Episode(0, Outcome.TOOL_ERROR, "x", 0.0, 1, False),
+    ]
     wrong.append(Episode(0, Outcome.INFRA_ERROR, "x", float("nan"), 1, False))
     assert all(map(serving._right, right)) and not any(map(serving._right, wrong))

@@ -21,14 +21,21 @@ def test_questions_of_many_facts_cannot_be_skimmed():
     ("page", "way"),
     [
         ("Zog is where the mayor of the home of Ann was born.", "the first name of search 1"),
-        ("the mayor of the home of Ann is Bo Ka and she was born in Zog", "the last name of search 1"),
-        ("the mayor of the home of Ann, Bo, was born in Zog; Bo likes Bo.", "the rarest name of search 1"),
+        (
+            "the mayor of the home of Ann is Bo Ka and she was born in Zog",
+            "the last name of search 1",
+        ),
+        (
+            "the mayor of the home of Ann, Bo, was born in Zog; Bo likes Bo.",
+            "the rarest name of search 1",
+        ),
     ],
 )
 def test_a_page_that_answers_a_joined_question_is_found(page, way):
     asked = "Where was the mayor of the home of Ann born?"
     env = SearchEnv(
-        ListTasks([QATask("t", asked, "Zog", queries=("a", "b"))]), [Search(BM25([Passage("1", "x", page)]))]
+        ListTasks([QATask("t", asked, "Zog", queries=("a", "b"))]),
+        [Search(BM25([Passage("1", "x", page)]))],
     )
     row = next(skimming.skim_rows(env, [0]))
     assert not row.good and row.what.startswith("questions of 2 facts")

@@ -39,9 +39,17 @@ PAGES = {  # what is visited there in place of a page that the server does not k
 QUESTION = "Which city is the capital of France?"
 TEXT = "Its largest city has been the seat of government for long."
 PASSAGE = {"id": "1", "contents": join_contents("France", TEXT)}
-_FORMATS = {"<tool_call>": "hermes", "```": "fenced", "<|python_tag|>": "llama-json"}  # by a mark; tags else
-_RUNS = frozenset(["exec", "compile", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "subprocess.Popen"])
-_WRITES = frozenset(["os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"])
+_FORMATS = {
+    "<tool_call>": "hermes",
+    "```": "fenced",
+    "<|python_tag|>": "llama-json",
+}  # by a mark; tags else
+_RUNS = frozenset(
+    ["exec", "compile", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "subprocess.Popen"]
+)
+_WRITES = frozenset(
+    ["os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"]
+)
 
 
 def answer(request: Request) -> Answer:
@@ -70,12 +78,18 @@ class Server:
         try:
             seen = self._play(text, golds)
         except Exception as error:  # whatever comes out, it is what was seen
-            seen = Searched(Seen(raised=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began))
+            seen = Searched(
+                Seen(raised=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began)
+            )
         heard, self.heard = self.heard, None
         memory = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         one = replace(
-            seen.seen, executed=heard["runs"], files=heard["writes"], refused=refused, next_ok=self._next_ok()
+            seen.seen,
+            executed=heard["runs"],
+            files=heard["writes"],
+            refused=refused,
+            next_ok=self._next_ok(),
         )
         away = [place for place in heard["connects"] if place not in self.own]
         return replace(seen, seen=one, away=away, memory=memory)
@@ -93,7 +107,9 @@ class Server:
         seen = replace(whole.seen, cut=cut, calls=len(calls), control=control(text, told[0]))
         return replace(whole, seen=seen, queries=calls, fields=fields, hops=hops)
 
-    def _episode(self, format: str, text: str, golds: Sequence[str]) -> tuple[Searched, tuple[Any, ...]]:
+    def _episode(
+        self, format: str, text: str, golds: Sequence[str]
+    ) -> tuple[Searched, tuple[Any, ...]]:
         env = self._env(format, golds)
         try:
             env.reset(seed=0)
@@ -114,7 +130,11 @@ class Server:
             )
             gold = any(gold and gold in told.replace(text, "") for gold in golds)
             visit = status if info.get("tool") == "visit" else None
-            return Searched(seen, status=visit, shown=len(told.encode()), gold=gold), (told, reward, status)
+            return Searched(seen, status=visit, shown=len(told.encode()), gold=gold), (
+                told,
+                reward,
+                status,
+            )
         finally:
             env.close()
 
@@ -146,7 +166,9 @@ class Server:
 
 def _loads(event: str, args: tuple[Any, ...]) -> bool:
     """Whether a module is loaded, from its file or by Python itself."""
-    name = {"exec": lambda: args[0].co_filename, "compile": lambda: args[1]}.get(event, lambda: None)()
+    name = {"exec": lambda: args[0].co_filename, "compile": lambda: args[1]}.get(
+        event, lambda: None
+    )()
     return isinstance(name, str) and (name.startswith("<frozen ") or Path(name).is_file())
 
 
@@ -168,7 +190,10 @@ def _refused(golds: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tasks.jsonl"
         path.write_text(json.dumps({"question": QUESTION, "answers": list(golds)}))
-        checks = (lambda: [QAGrader.check_gold(gold) for gold in golds], lambda: load(path, SourceOptions()))
+        checks = (
+            lambda: [QAGrader.check_gold(gold) for gold in golds],
+            lambda: load(path, SourceOptions()),
+        )
         return all(map(_raises, checks))
 
 
@@ -190,14 +215,21 @@ def control(*texts: str) -> int:
         MarkedText(text.encode("utf-8", "replace").decode()) for text in texts
     ]  # UTF-8 carries no lone surrogates
     encoders = [Encoder(tokenizer) for tokenizer in tokenizers(marked)]
-    return sum(int(i) in encoder.control for encoder in encoders for text in marked for i in encoder.encode(text))
+    return sum(
+        int(i) in encoder.control
+        for encoder in encoders
+        for text in marked
+        for i in encoder.encode(text)
+    )
 
 
 def main() -> None:
     """Answer requests until there are no more."""
     with FaultServer(answer) as index, FaultServer() as pages:
         server = Server(index, pages)
-        server.handle({"text": f"<visit>http://{HOST}/page</visit>", "golds": [QUESTION]})  # loads all that is needed
+        server.handle(
+            {"text": f"<visit>http://{HOST}/page</visit>", "golds": [QUESTION]}
+        )  # loads all that is needed
         sys.addaudithook(server.hear)
         serve(server.handle)
 

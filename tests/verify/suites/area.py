@@ -20,10 +20,33 @@ if TYPE_CHECKING:
 
 Turns = list[list[list[str]]]  # calls by turn of the user and step
 VALUES = (
-    *("None", "foo", "-3", "1+2", "(1,2)", "[1,'a']", "{'a':1}", "f(x=1)", "f()", "a[0]", "'%s'", "not True"),
+    *(
+        "None",
+        "foo",
+        "-3",
+        "1+2",
+        "(1,2)",
+        "[1,'a']",
+        "{'a':1}",
+        "f(x=1)",
+        "f()",
+        "a[0]",
+        "'%s'",
+        "not True",
+    ),
     *("lambda: 1", "...", "x.y", "-x", "1e999", "{1}", "True", "+3", "2*3.5", "-(1)", "f(g(x=1))"),
 )
-REPLIES = ("", "[]", "None", "I cannot do this.", "Use f(x).", "[f(x=1)]", "f(x=1)", "[[f(x=1)]]", "[f(1)(2)]")
+REPLIES = (
+    "",
+    "[]",
+    "None",
+    "I cannot do this.",
+    "Use f(x).",
+    "[f(x=1)]",
+    "f(x=1)",
+    "[[f(x=1)]]",
+    "[f(1)(2)]",
+)
 CONSTANT = "[f(x=1)]"
 
 
@@ -61,7 +84,9 @@ class Suites:
         for name, (package, rows) in suites.items():
             if self.only in ("", name):
                 if find_spec(package) is None:
-                    raise ValueError(f"{name} needs a package of its own: `make test-suites` installs it and counts")
+                    raise ValueError(
+                        f"{name} needs a package of its own: `make test-suites` installs it and counts"
+                    )
                 yield from rows()
                 for place in replies.suites(package):
                     yield replies.play(place, self.replies, self.seed)
@@ -72,15 +97,30 @@ class Suites:
         rng = random.Random(self.seed)
         talks, singles = make_bfcl(CONVERSATIONS), make_bfcl(SINGLE)
         pool = [call for task in talks.tasks for turn in task.gold for call in turn]
-        yield _same("gold conversations", talks, range(len(talks.tasks)), lambda task: _steps(task.gold), right=True)
-        yield _same("gold replies", singles, range(len(singles.tasks)), lambda task: task.answer, right=True)
+        yield _same(
+            "gold conversations",
+            talks,
+            range(len(talks.tasks)),
+            lambda task: _steps(task.gold),
+            right=True,
+        )
+        yield _same(
+            "gold replies", singles, range(len(singles.tasks)), lambda task: task.answer, right=True
+        )
         some = rng.choices(range(len(talks.tasks)), k=self.mutations)
-        yield _same("mutated gold of conversations", talks, some, lambda task: _mutated(rng, task, pool))
+        yield _same(
+            "mutated gold of conversations", talks, some, lambda task: _mutated(rng, task, pool)
+        )
         some = rng.choices(range(len(talks.tasks)), k=self.trajectories)
         yield _same("random conversations", talks, some, lambda task: _random(rng, task, pool))
         some = rng.choices(range(len(singles.tasks)), k=self.mutations)
         answers = [*REPLIES, *(task.answer for task in singles.tasks)]
-        yield _same("mutated gold of replies", singles, some, lambda task: _changed(rng, task.answer, answers))
+        yield _same(
+            "mutated gold of replies",
+            singles,
+            some,
+            lambda task: _changed(rng, task.answer, answers),
+        )
         yield _prompts((*SINGLE, *CONVERSATIONS))
         for category in (*SINGLE, *CONVERSATIONS):
             yield _floors(make_bfcl(category), rng, pool)
@@ -90,7 +130,11 @@ class Suites:
 
 
 def _same(
-    what: str, env: BFCL, tasks: Sequence[int], make: Callable[[BFCLTask], str | Turns], right: bool = False
+    what: str,
+    env: BFCL,
+    tasks: Sequence[int],
+    make: Callable[[BFCLTask], str | Turns],
+    right: bool = False,
 ) -> Row:
     """Count the episodes whose error type is the official one; with `right`, that it is none."""
     from turngym.tests.verify.suites import official
@@ -115,7 +159,11 @@ def _same(
 def played(env: BFCL, index: int, done: str | Turns) -> str:
     """Return the error type of an episode of one reply, or of calls by turn and step."""
     env.reset(seed=0, options={"task": index})
-    replies = [done] if isinstance(done, str) else [reply for turn in done for reply in (*map(_written, turn), "Done.")]
+    replies = (
+        [done]
+        if isinstance(done, str)
+        else [reply for turn in done for reply in (*map(_written, turn), "Done.")]
+    )
     info: dict[str, Any] = {}
     for reply in replies:
         *_, info = env.step(reply)
@@ -169,7 +217,10 @@ def _random(rng: random.Random, task: BFCLTask, pool: Sequence[str], knows: floa
     """Return up to three steps a turn of up to three calls each; so large a share is of the task's own gold."""
     own = [call for turn in task.gold for call in turn]
     return [
-        [[rng.choice(own if rng.random() < knows else pool) for _ in range(rng.randint(1, 3))] for _ in range(steps)]
+        [
+            [rng.choice(own if rng.random() < knows else pool) for _ in range(rng.randint(1, 3))]
+            for _ in range(steps)
+        ]
         for steps in (rng.randint(0, 3) for _ in task.gold)
     ]
 
@@ -203,7 +254,9 @@ def _changed(rng: random.Random, text: str, others: Sequence[str]) -> str:
         elif kind == 7:
             keywords[place].arg = "another"
         else:
-            constants = [node for node in ast.walk(keywords[place].value) if isinstance(node, ast.Constant)]
+            constants = [
+                node for node in ast.walk(keywords[place].value) if isinstance(node, ast.Constant)
+            ]
             for node in constants[:1]:
                 node.value = _other(rng, node.value)
     return ast.unparse(tree)
@@ -212,7 +265,13 @@ def _changed(rng: random.Random, text: str, others: Sequence[str]) -> str:
 def _other(rng: random.Random, value: Any) -> Any:
     if isinstance(value, str):
         return rng.choice((f"{value}x", value.upper(), value.replace(" ", "")))
-    return (not value) if isinstance(value, bool) else value + rng.choice((1, 0.5)) if value is not None else 3
+    return (
+        (not value)
+        if isinstance(value, bool)
+        else value + rng.choice((1, 0.5))
+        if value is not None
+        else 3
+    )
 
 
 def _prompts(categories: Sequence[str]) -> Row:
@@ -230,17 +289,31 @@ def _prompts(categories: Sequence[str]) -> Row:
             opening = handler.system_prompt_pre_processing_chat_model(
                 [dict(message) for message in entry["question"][0]], entry["function"], task.id
             )
-            more = {int(turn): later.format(functions=held) for turn, held in entry.get("missed_function", {}).items()}
-            if info["messages"] != opening or any(task.messages(n)[0]["content"] != text for n, text in more.items()):
+            more = {
+                int(turn): later.format(functions=held)
+                for turn, held in entry.get("missed_function", {}).items()
+            }
+            if info["messages"] != opening or any(
+                task.messages(n)[0]["content"] != text for n, text in more.items()
+            ):
                 wrong.append(task.id)
-    return Row("BFCL: prompts are the official ones of its default format", count - len(wrong), count, first(wrong))
+    return Row(
+        "BFCL: prompts are the official ones of its default format",
+        count - len(wrong),
+        count,
+        first(wrong),
+    )
 
 
 def _floors(env: BFCL, rng: random.Random, pool: Sequence[str]) -> Row:
     """Measure what a constant reply, an empty one and random calls earn; it is a figure, every episode holds."""
     earned = dict.fromkeys(("constant", "empty", "random"), 0)
     for index, task in enumerate(env.tasks):
-        turns: dict[str, str | Turns] = {"constant": CONSTANT, "empty": "", "random": rng.choice(pool)}
+        turns: dict[str, str | Turns] = {
+            "constant": CONSTANT,
+            "empty": "",
+            "random": rng.choice(pool),
+        }
         if task.is_conversation:
             turns = {
                 "constant": [[[CONSTANT[1:-1]]] for _ in task.gold],

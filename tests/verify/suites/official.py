@@ -35,7 +35,9 @@ def utilities() -> Any:
     kept = {name: sys.modules.get(name) for name in ABSENT}
     stubs = {name: _Absent(name) for name in ABSENT}
     vars(stubs["filelock"])["FileLock"] = lambda *args, **options: contextlib.nullcontext()
-    names: defaultdict[str, SimpleNamespace] = defaultdict(lambda: SimpleNamespace(underscore_to_dot=False))
+    names: defaultdict[str, SimpleNamespace] = defaultdict(
+        lambda: SimpleNamespace(underscore_to_dot=False)
+    )
     vars(stubs["bfcl_eval.constants.model_config"])["MODEL_CONFIG_MAPPING"] = names
     sys.modules.update(stubs)
     try:
@@ -63,8 +65,12 @@ def conversation(row: dict[str, Any], gold: list[list[str]], turns: list[list[li
     """Return the error type of calls by turn and step, empty where they are right."""
     official = utilities()
     before = set(vars(official.objects))
-    verdict = official.turns.multi_turn_checker(turns, gold, copy.deepcopy(row), row["id"].rsplit("_", 1)[0], "model")
-    for name in set(vars(official.objects)) - before:  # it keeps the objects by the model's and the task's name
+    verdict = official.turns.multi_turn_checker(
+        turns, gold, copy.deepcopy(row), row["id"].rsplit("_", 1)[0], "model"
+    )
+    for name in (
+        set(vars(official.objects)) - before
+    ):  # it keeps the objects by the model's and the task's name
         delattr(official.objects, name)
     return "" if verdict["valid"] else str(verdict["error_type"])
 
@@ -125,7 +131,9 @@ class GymAgent:
             one = "###STOP###"
         if isinstance(one, str):
             return self.message.AssistantMessage(role="assistant", content=one), None
-        call = self.message.ToolCall(id=f"call_{len(self.left)}", name=one.name, arguments=one.arguments)
+        call = self.message.ToolCall(
+            id=f"call_{len(self.left)}", name=one.name, arguments=one.arguments
+        )
         return self.message.AssistantMessage(role="assistant", tool_calls=[call]), None
 
     @staticmethod
@@ -142,7 +150,9 @@ def _customer(official: Any) -> Any:
 
     class Scripted(official.user_simulator.UserSimulator):
         def generate_next_message(self, message: Any, state: Any) -> tuple[Any, Any]:
-            text = Customer().answer("", [message] * (1 if "How can I help" in str(message.content) else 2))
+            text = Customer().answer(
+                "", [message] * (1 if "How can I help" in str(message.content) else 2)
+            )
             return official.message.UserMessage(role="user", content=text), state
 
         def stop(self, message: Any = None, state: Any = None) -> None:

@@ -137,11 +137,18 @@ def _official(env: ScienceWorld, picked: list[int]) -> Row:
             same = (info["score"], not env.live) == (known["score"], ends)
             right += same
             if not same:
-                wrong.append(f"{env.task_id} {action}: {info['score']}, officially {known['score']}")
+                wrong.append(
+                    f"{env.task_id} {action}: {info['score']}, officially {known['score']}"
+                )
             if not env.live:
                 break
     other.close()
-    return Row("ScienceWorld: scores and ends are those of the package's client", right, count, first(wrong))
+    return Row(
+        "ScienceWorld: scores and ends are those of the package's client",
+        right,
+        count,
+        first(wrong),
+    )
 
 
 def _forks(env: ScienceWorld, rng: random.Random, picked: list[int]) -> Row:
@@ -158,7 +165,9 @@ def _forks(env: ScienceWorld, rng: random.Random, picked: list[int]) -> Row:
             env.step(action)
         try:
             with closing(env.fork()) as twin:
-                same = all(env.step(action) == twin.step(action) for action in gold[turn:] if env.live)
+                same = all(
+                    env.step(action) == twin.step(action) for action in gold[turn:] if env.live
+                )
         except EnvFailure as failure:
             wrong.append(str(failure))
             continue
@@ -169,7 +178,9 @@ def _forks(env: ScienceWorld, rng: random.Random, picked: list[int]) -> Row:
     return Row("ScienceWorld: forks see what their originals see", right, len(picked), note)
 
 
-def _cost(env: ScienceWorld, picked: list[int], worlds: int = 16, steps: int = 25, episodes: int = 8) -> Row:
+def _cost(
+    env: ScienceWorld, picked: list[int], worlds: int = 16, steps: int = 25, episodes: int = 8
+) -> Row:
     """Play so many worlds at a time; a figure is the processor time of JVMs and of this process, and the memory.
 
     A JVM compiles in its first episodes, and is kept for the next: the figure is that of the last.
@@ -179,7 +190,9 @@ def _cost(env: ScienceWorld, picked: list[int], worlds: int = 16, steps: int = 2
     for twin, index in zip(twins, some, strict=True):
         twin.reset(seed=0, options={"task": index})
     scripts = [(twin.gold() * steps)[:steps] for twin in twins]
-    jvms = [twin.world.jvm for twin in twins if twin.world is not None and twin.world.jvm is not None]
+    jvms = [
+        twin.world.jvm for twin in twins if twin.world is not None and twin.world.jvm is not None
+    ]
     rates, memory = [], [0.0] * worlds
     for episode in range(episodes):
         spent, played = -sum(map(_seconds, jvms)) - time.process_time(), 0
@@ -197,8 +210,12 @@ def _cost(env: ScienceWorld, picked: list[int], worlds: int = 16, steps: int = 2
         twin.close()
     good = sum(size <= 200 for size in memory) + (rates[-1] >= 20)
     note = f"steps a second of processor time by episode of a JVM: {', '.join(f'{rate:.1f}' for rate in rates)}"
-    what = f"{len(jvms)} live worlds of at most 200 MiB, at least 20 steps a second of processor time"
-    return Row(f"ScienceWorld: {what}", good, worlds + 1, f"{note}; at most {max(memory):.0f} MiB a world")
+    what = (
+        f"{len(jvms)} live worlds of at most 200 MiB, at least 20 steps a second of processor time"
+    )
+    return Row(
+        f"ScienceWorld: {what}", good, worlds + 1, f"{note}; at most {max(memory):.0f} MiB a world"
+    )
 
 
 def _seconds(jvm: Jvm) -> float:
@@ -241,6 +258,11 @@ def _floors(env: ScienceWorld, rng: random.Random, picked: list[int], turns: int
                     break
             found.append((info["rewards"]["score"], info["rewards"]["won"]))
     count = len(picked)
-    means = {name: [100 * sum(one) / count for one in zip(*found, strict=True)] for name, found in earned.items()}
-    note = ", ".join(f"{name} {score:.1f} points, {won:.1f} % won" for name, (score, won) in means.items())
+    means = {
+        name: [100 * sum(one) / count for one in zip(*found, strict=True)]
+        for name, found in earned.items()
+    }
+    note = ", ".join(
+        f"{name} {score:.1f} points, {won:.1f} % won" for name, (score, won) in means.items()
+    )
     return Row(f"ScienceWorld: floors of {turns} turns", count, count, note)

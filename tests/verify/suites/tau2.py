@@ -41,22 +41,40 @@ def rows(seed: int, mutations: int, floors: int) -> Iterator[Row]:
         user: Any = None if domain == "telecom" else Customer()
         env = tau2.Tau2(tau2.Tau2Tasks(domain, "all", held=True), user)
         every = range(len(env.tasks))
-        pool = [call for task in env.tasks for call in _gold(task, user is None) if isinstance(call, ToolCall)]
+        pool = [
+            call
+            for task in env.tasks
+            for call in _gold(task, user is None)
+            if isinstance(call, ToolCall)
+        ]
         count = mutations if user is None else mutations // 4
         if user is None:
             yield _held(env)
         yield _same("gold", env, every, lambda task: _gold(task, user is None), right=True)  # noqa: B023
         some = rng.choices(every, k=count)
-        yield _same("mutated gold", env, some, lambda task: _mutated(rng, _gold(task, user is None), pool))  # noqa: B023
+        yield _same(
+            "mutated gold",
+            env,
+            some,
+            lambda task: _mutated(rng, _gold(task, user is None), pool),  # noqa: B023
+        )
         some = rng.choices(every, k=count)
-        yield _same("random calls", env, some, lambda task: _random(rng, _gold(task, user is None), pool))  # noqa: B023
+        yield _same(
+            "random calls",
+            env,
+            some,
+            lambda task: _random(rng, _gold(task, user is None), pool),  # noqa: B023
+        )
         yield _floors(tau2.Tau2(tau2.Tau2Tasks(domain, "all"), user), rng, pool, floors)
 
 
 def _gold(task: Any, solo: bool) -> Script:
     criteria = task.evaluation_criteria
     calls: Script = [ToolCall(one.name, dict(one.arguments)) for one in criteria.actions or []]
-    return [*calls, ToolCall("done", {}) if solo else " ".join(["Done.", *(criteria.communicate_info or [])])]
+    return [
+        *calls,
+        ToolCall("done", {}) if solo else " ".join(["Done.", *(criteria.communicate_info or [])]),
+    ]
 
 
 def _mutated(rng: random.Random, script: Script, pool: Sequence[ToolCall]) -> Script:
@@ -86,10 +104,15 @@ def _mutated(rng: random.Random, script: Script, pool: Sequence[ToolCall]) -> Sc
     return [*calls, end]
 
 
-def _random(rng: random.Random, script: Script, pool: Sequence[ToolCall], knows: float = 0.6) -> Script:
+def _random(
+    rng: random.Random, script: Script, pool: Sequence[ToolCall], knows: float = 0.6
+) -> Script:
     """Return up to 14 calls, of which so large a share is of the task's own gold."""
     own = [one for one in script if isinstance(one, ToolCall)] or pool
-    return [*(rng.choice(own if rng.random() < knows else pool) for _ in range(rng.randint(0, 14))), script[-1]]
+    return [
+        *(rng.choice(own if rng.random() < knows else pool) for _ in range(rng.randint(0, 14))),
+        script[-1],
+    ]
 
 
 def played(env: Tau2, index: int, script: Script) -> tuple[float, str]:
@@ -103,7 +126,9 @@ def played(env: Tau2, index: int, script: Script) -> tuple[float, str]:
     return sum(env.turn_rewards), str(info.get("termination"))
 
 
-def _same(what: str, env: Tau2, tasks: Sequence[int], make: Callable[[Any], Script], right: bool = False) -> Row:
+def _same(
+    what: str, env: Tau2, tasks: Sequence[int], make: Callable[[Any], Script], right: bool = False
+) -> Row:
     """Count the episodes whose verdict is that of the official orchestrator; with `right`, that it is 1."""
     from turngym.tests.verify.suites import official
 
@@ -111,7 +136,10 @@ def _same(what: str, env: Tau2, tasks: Sequence[int], make: Callable[[Any], Scri
     for index in tasks:
         task = env.tasks[index]
         script = make(task)
-        ours, known = played(env, index, script), official.served(env.tasks.domain, task, script, env.user is None)
+        ours, known = (
+            played(env, index, script),
+            official.served(env.tasks.domain, task, script, env.user is None),
+        )
         kinds[f"{known[1]} {known[0]:g}"] += 1
         if ours != known or (right and known[0] != 1):
             wrong.append(f"{task.id[:60]}: {ours}, officially {known}")

@@ -31,7 +31,11 @@ PRESERVES = (
     "qwen3_5_nothink_training qwen3_5_think qwen3_5_think_training qwen3_6 qwen3_6_training qwen3_instruct_2507 "
     "qwen3_instruct_2507_training qwen3_training qwen3_vl qwen3_vl_training"
 )
-OTHERS = ("qwen_vl_tool_chat_template.jinja2 (verl)", "qwen3_acc_thinking.jinja2", "hermes chatml.j2")  # these preserve
+OTHERS = (
+    "qwen_vl_tool_chat_template.jinja2 (verl)",
+    "qwen3_acc_thinking.jinja2",
+    "hermes chatml.j2",
+)  # these preserve
 TRL: dict[str, bool | None] = {
     **{f"{name}.jinja": True for name in PRESERVES.split()},
     **{f"{name}.jinja": False for name in REWRITES.split()},
@@ -73,17 +77,29 @@ def read_templates(path: Path) -> dict[str, str]:
         FileNotFoundError: there is no such file.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; name the folder of the chat templates with --data")
+        raise FileNotFoundError(
+            f"{path} does not exist; name the folder of the chat templates with --data"
+        )
     rows = map(json.loads, path.read_text("utf-8").splitlines())
     return {row["name"]: row["text"] for row in rows}
 
 
-def verdict_row(templates: Mapping[str, Template], theirs: Mapping[str, bool | None], origin: str) -> Row:
+def verdict_row(
+    templates: Mapping[str, Template], theirs: Mapping[str, bool | None], origin: str
+) -> Row:
     """Count the templates of which turngym says what TRL says: preserves, rewrites, or takes no tools' answers."""
-    wrong = [name for name, template in templates.items() if verdict(template) is not theirs.get(name, ...)]
+    wrong = [
+        name
+        for name, template in templates.items()
+        if verdict(template) is not theirs.get(name, ...)
+    ]
     counts = [sum(theirs.get(name) is kind for name in templates) for kind in (True, False, None)]
-    note = _noted(first(wrong), f"{origin}: {counts[0]} preserve, {counts[1]} rewrite, {counts[2]} raise")
-    return Row("templates: verdicts equal to TRL's", len(templates) - len(wrong), len(templates), note)
+    note = _noted(
+        first(wrong), f"{origin}: {counts[0]} preserve, {counts[1]} rewrite, {counts[2]} raise"
+    )
+    return Row(
+        "templates: verdicts equal to TRL's", len(templates) - len(wrong), len(templates), note
+    )
 
 
 def verdict(template: Template) -> bool | None:
@@ -124,7 +140,11 @@ def refused_row(templates: Mapping[str, Template]) -> Row:
         try:
             template.check()
             accepted += 1
-            right = said is True or bool(template.family) or (said is None and not template.refuses("user"))
+            right = (
+                said is True
+                or bool(template.family)
+                or (said is None and not template.refuses("user"))
+            )
         except TemplateError as error:
             way = said is None or "put a training variant" in str(error)
             right = said is not True and way and str(error).startswith(name)
@@ -138,7 +158,13 @@ def injection_row(case: Case, mixed: int, seed: int) -> Row:
     """Count the texts, in every place of a conversation, that bring no control token and are what was written."""
     from turngym.agents.chat.chat import Chat
     from turngym.agents.chat.template import Template
-    from turngym.tests.verify.templates.injections import PLACES, harm, look_alikes, mixtures, spellings
+    from turngym.tests.verify.templates.injections import (
+        PLACES,
+        harm,
+        look_alikes,
+        mixtures,
+        spellings,
+    )
     from turngym.tests.verify.templates.tokenizers import names
 
     chat = Chat(case.tokenizer, Template(case.template, name=case.name))
@@ -150,7 +176,9 @@ def injection_row(case: Case, mixed: int, seed: int) -> Row:
     total = len(texts) * len(PLACES)
     told = "; the tokens say what was written" if case.lossless else ""
     note = _noted(first(harms, 2), f"{len(spelled)} added tokens{told}")
-    return Row(f"control tokens: none from text, tokenizer {case.name}", total - len(harms), total, note)
+    return Row(
+        f"control tokens: none from text, tokenizer {case.name}", total - len(harms), total, note
+    )
 
 
 def _noted(*notes: str) -> str:

@@ -22,7 +22,12 @@ THOUGHT = "<think>\nIs it so?\n</think>\n\n"
 CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "print(6 * 7)"}}\n</tool_call>'
 # What a policy draws in its turns, and whether it ends them itself: else a closer did, or the token limit.
 TALKS = (
-    (("Let me see.", True), ("So 1 <  2,\nand 2 is even.", True), ("cut in the mid", False), ("Done.", True)),
+    (
+        ("Let me see.", True),
+        ("So 1 <  2,\nand 2 is even.", True),
+        ("cut in the mid", False),
+        ("Done.", True),
+    ),
     ((CALL, False), (f"I call.\n{CALL}", True), ("The answer is \\boxed{42}.", True)),
     ((THOUGHT + CALL, False), (f"{THOUGHT}So I call.\n{CALL}", False), (f"{THOUGHT}Done.", True)),
 )
@@ -31,7 +36,11 @@ TOOL = {
     "function": {
         "name": "python",
         "description": 'Run <b>code</b> & "see" é.',
-        "parameters": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"code": {"type": "string"}},
+            "required": ["code"],
+        },
     },
 }
 ASK: Message = {"role": "user", "content": "What is 2 < 3?\n 两个"}
@@ -57,10 +66,17 @@ def encoding_row(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]])
     told = f"{plain} are whole renderings; in the others the template writes the policy's words in another way"
     note = "; ".join(filter(None, [first(wrong, 2), told]))
     shown = "shown" if tools else "not shown"
-    return Row(f"templates: conversations laid as rendered, tools {shown}", len(done) - len(wrong), len(done), note)
+    return Row(
+        f"templates: conversations laid as rendered, tools {shown}",
+        len(done) - len(wrong),
+        len(done),
+        note,
+    )
 
 
-def conversations(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]) -> Iterator[Comparison]:
+def conversations(
+    sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]
+) -> Iterator[Comparison]:
     """Yield the conversations of every accepted template, in the roles that can answer it."""
     tokenizer = family(sources)
     theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
@@ -77,7 +93,11 @@ def conversations(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]
 
 
 def converse(
-    chat: Chat, render: Render, tools: Sequence[Mapping[str, Any]], role: str, said: Sequence[tuple[str, bool]]
+    chat: Chat,
+    render: Render,
+    tools: Sequence[Mapping[str, Any]],
+    role: str,
+    said: Sequence[tuple[str, bool]],
 ) -> Comparison:
     """Encode one conversation piece by piece; compare each piece, and the whole where it can be, with `render`."""
     what = f"{chat.template.name}, answers by {role or 'nobody'}"
@@ -86,14 +106,20 @@ def converse(
     if _decode(chat, path) != whole:
         return Comparison(what, "the prompt is not what is rendered", False)
     for turn, (words, ends) in enumerate(said):
-        drawn = chat.tokenizer.encode(words.removeprefix(chat.opened)).ids + (list(chat.end_ids) if ends else [])
+        drawn = chat.tokenizer.encode(words.removeprefix(chat.opened)).ids + (
+            list(chat.end_ids) if ends else []
+        )
         answer: Message = {"role": role, "content": f"to {turn}: 42\n"}
-        talk.append({"role": "assistant", "content": chat.text(np.array(drawn, np.int32), chat.end_ids)})
+        talk.append(
+            {"role": "assistant", "content": chat.text(np.array(drawn, np.int32), chat.end_ids)}
+        )
         before, whole = render(talk, False), render([*talk, answer], True)
         talk.append(answer)
         rest = chat.reply([answer], drawn[-1]).tolist()
         ending = _decode(chat, drawn[-1:] if ends else []) + _decode(chat, rest)
-        if chat.template.family and not whole.startswith(before):  # what is laid stays; only what follows is compared
+        if chat.template.family and not whole.startswith(
+            before
+        ):  # what is laid stays; only what follows is compared
             if not whole.endswith(ending):
                 return Comparison(what, f"what follows turn {turn} is not what is rendered", False)
             path += [*drawn, *rest]
@@ -109,7 +135,9 @@ def converse(
     return Comparison(what, "", verbatim)
 
 
-def renderer(theirs: PreTrainedTokenizerFast, source: str, tools: Sequence[Mapping[str, Any]]) -> Render:
+def renderer(
+    theirs: PreTrainedTokenizerFast, source: str, tools: Sequence[Mapping[str, Any]]
+) -> Render:
     """Return transformers' rendering of a template, on the day that turngym's prompts are written on."""
 
     def render(talk: Sequence[Message], generate: bool) -> str:

@@ -12,8 +12,18 @@ from turngym.agents.chat.chat import Chat
 from turngym.envs import Message
 
 CALM = "x"
-PLACES = ("system", "question", "result", "answer", "tool name", "tool description", "argument name")
-_WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}  # full-width forms, which NFKC turns into ASCII
+PLACES = (
+    "system",
+    "question",
+    "result",
+    "answer",
+    "tool name",
+    "tool description",
+    "argument name",
+)
+_WIDE = {
+    code: code + 0xFEE0 for code in range(0x21, 0x7F)
+}  # full-width forms, which NFKC turns into ASCII
 _BAR = str.maketrans("|", "\uff5c")
 _UNSEEN = (
     "\u200b",
@@ -43,7 +53,11 @@ def spellings(token: str) -> Iterator[str]:
 def look_alikes(token: str) -> Iterator[str]:
     """Yield what a normalizer may take for `token`: other forms, other cases, characters that are not seen."""
     half = len(token) // 2
-    yield from (token.translate(_BAR), token.translate(_WIDE), token[:half] + token[half:].translate(_WIDE))
+    yield from (
+        token.translate(_BAR),
+        token.translate(_WIDE),
+        token[:half] + token[half:].translate(_WIDE),
+    )
     yield from (token.upper(), token.lower(), token.title(), token.swapcase())
     yield from (token[:half] + char + token[half:] for char in _UNSEEN)
     yield from (char + token + char for char in _UNSEEN)
@@ -52,7 +66,9 @@ def look_alikes(token: str) -> Iterator[str]:
 def mixtures(tokens: Sequence[str], count: int, key: Sequence[int]) -> Iterator[str]:
     """Yield `count` random mixtures of pieces of `tokens`, keyed."""
     rng = np.random.default_rng(list(key))
-    pieces = sorted({part for token in tokens for part in (token, *_thirds(token))} | {"é", "\n", *_UNSEEN})
+    pieces = sorted(
+        {part for token in tokens for part in (token, *_thirds(token))} | {"é", "\n", *_UNSEEN}
+    )
     for _ in range(count):
         yield "".join(pieces[i] for i in rng.integers(len(pieces), size=int(rng.integers(2, 12))))
 
@@ -66,7 +82,11 @@ def talk(place: str, text: str) -> tuple[list[Message], list[dict[str, Any]], li
     """Return an opening, its tools and an answer that are calm but for `text` in one of `PLACES`."""
     said: Mapping[str, str] = {**dict.fromkeys(PLACES, CALM), place: text}
     schema = {"type": "object", "properties": {said["argument name"]: {"type": "string"}}}
-    function = {"name": said["tool name"], "description": said["tool description"], "parameters": schema}
+    function = {
+        "name": said["tool name"],
+        "description": said["tool description"],
+        "parameters": schema,
+    }
     opening: list[Message] = [
         {"role": "system", "content": said["system"]},
         {"role": "user", "content": said["question"]},
@@ -89,7 +109,9 @@ def harm(chat: Chat, lossless: bool) -> Callable[[str, str], str]:
         opening, tools, answer = talk(place, text)
         if place in ("result", "answer"):
             return chat.reply(answer, None).tolist(), chat.template.after_turn(answer)
-        return chat.prompt(opening, tools).tolist(), chat.template.render(opening, tools, generate=True)
+        return chat.prompt(opening, tools).tolist(), chat.template.render(
+            opening, tools, generate=True
+        )
 
     def control(ids: Sequence[int]) -> list[int]:
         return [index for index in ids if index in chat.encoder.control]
@@ -100,7 +122,9 @@ def harm(chat: Chat, lossless: bool) -> Callable[[str, str], str]:
         ids, written = tokens(place, text)
         if control(ids) != calm[place]:
             return f"{text!r} as {place} brings control tokens"
-        if lossless and _nfc(chat.tokenizer.decode(ids, skip_special_tokens=False)) != _nfc(written):
+        if lossless and _nfc(chat.tokenizer.decode(ids, skip_special_tokens=False)) != _nfc(
+            written
+        ):
             return f"{text!r} as {place} is not what its tokens say"
         return ""
 

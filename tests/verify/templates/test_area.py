@@ -17,7 +17,9 @@ def made(chat_templates):
 
 def test_a_verdict_that_differs_falls_short_and_is_named(made):
     row = area.verdict_row(made, {**TRL, "qwen3.jinja": True, "gemma.jinja": False}, "TRL")
-    assert (row.good, row.held, row.of) == (False, 55, 57) and row.note.startswith("gemma.jinja, qwen3.jinja; TRL: 42")
+    assert (row.good, row.held, row.of) == (False, 55, 57) and row.note.startswith(
+        "gemma.jinja, qwen3.jinja; TRL: 42"
+    )
     some = {name: made[name] for name in ("qwen2_5.jinja", "qwen3.jinja", "gemma.jinja")}
     assert area.verdict_row(some, {}, "TRL").held == 0  # a template of which TRL says nothing
 
@@ -34,6 +36,10 @@ def test_an_injected_control_token_falls_short(monkeypatch):
     row = area.injection_row(CASES["flags"], 5, 0)
     assert row.good and row.of > 500 and row.note == "3 added tokens"
     name = Encoder._name
-    monkeypatch.setattr(Encoder, "_name", lambda self, text, base: name(self, template_text(str.__str__(text)), base))
+    monkeypatch.setattr(
+        Encoder,
+        "_name",
+        lambda self, text, base: name(self, template_text(str.__str__(text)), base),
+    )
     row = area.injection_row(CASES["flags"], 5, 0)
     assert not row.good and "brings control tokens" in row.note

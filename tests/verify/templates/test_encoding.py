@@ -15,9 +15,15 @@ def test_a_path_that_says_something_else_is_found(chat_templates, monkeypatch):
     name, prompt, reply = "qwen2_5.jinja", Chat.prompt, Chat.reply
     assert fault(chat_templates, name, monkeypatch) == {""}
     wrong = {
-        "the prompt is not what is rendered": {"prompt": lambda self, *said: prompt(self, *said)[:-1]},
-        "the answer to turn 0 is not what is rendered": {"reply": lambda self, *said: reply(self, *said)[:-1]},
-        "the end of turn 0 is not what is rendered": {"reply": lambda self, told, last: reply(self, told, None)},
+        "the prompt is not what is rendered": {
+            "prompt": lambda self, *said: prompt(self, *said)[:-1]
+        },
+        "the answer to turn 0 is not what is rendered": {
+            "reply": lambda self, *said: reply(self, *said)[:-1]
+        },
+        "the end of turn 0 is not what is rendered": {
+            "reply": lambda self, told, last: reply(self, told, None)
+        },
     }
     for words, changed in wrong.items():
         assert words in fault(chat_templates, name, monkeypatch, **changed), words

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from turngym.agents.chat.chat import add_named_tokens
 from turngym.agents.source import TINY
@@ -57,7 +66,9 @@ def shipped(folder: Path) -> Iterator[Case]:
     """Yield the tokenizers of the data folder, and that of the tiny policy."""
     yield Case("qwen", qwen(folder / "qwen.tiktoken.gz"), *_CHATML)
     titan = Tokenizer.from_file(str(folder / "torchtitan_tokenizer.json"))
-    add_named_tokens(titan, json.loads((folder / "torchtitan_tokenizer_config.json").read_text("utf-8")))
+    add_named_tokens(
+        titan, json.loads((folder / "torchtitan_tokenizer_config.json").read_text("utf-8"))
+    )
     yield Case("torchtitan", titan, *_CHATML, lossless=False)
     tune = Tokenizer.from_file(str(folder / "torchtune_tiny_bpe_tokenizer.json"))
     yield Case("torchtune", tune, *_CHATML, lossless=False)
@@ -67,12 +78,18 @@ def shipped(folder: Path) -> Iterator[Case]:
 def qwen(ranks: Path) -> Tokenizer:
     """Return the tokenizer of Qwen2.5 and Qwen3 made from its BPE ranks (tiktoken format, gzip)."""
     with gzip.open(ranks) as lines:
-        order = {base64.b64decode(text): int(rank) for text, rank in (line.split() for line in lines)}
+        order = {
+            base64.b64decode(text): int(rank) for text, rank in (line.split() for line in lines)
+        }
     letters = _letters()
     spelled = {token: "".join(letters[byte] for byte in token) for token in order}
-    halves = [(token, _halves(order, token, rank)) for token, rank in order.items() if len(token) > 1]
+    halves = [
+        (token, _halves(order, token, rank)) for token, rank in order.items() if len(token) > 1
+    ]
     merges = [(spelled[left], spelled[right]) for _, (left, right) in halves]
-    tokenizer = Tokenizer(models.BPE(vocab={spelled[token]: rank for token, rank in order.items()}, merges=merges))
+    tokenizer = Tokenizer(
+        models.BPE(vocab={spelled[token]: rank for token, rank in order.items()}, merges=merges)
+    )
     tokenizer.normalizer = normalizers.NFC()
     split = pre_tokenizers.Split(Regex(_QWEN_WORDS), "isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -96,7 +113,9 @@ def _letters() -> dict[int, str]:
     """Return the letter by which byte-level BPE writes each byte."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printed]
-    return {byte: chr(byte) for byte in printed} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
+    return {byte: chr(byte) for byte in printed} | {
+        byte: chr(0x100 + i) for i, byte in enumerate(others)
+    }
 
 
 def letters(*tokens: str | AddedToken) -> Tokenizer:
@@ -105,7 +124,9 @@ def letters(*tokens: str | AddedToken) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens([token if isinstance(token, AddedToken) else AddedToken(token) for token in tokens])
+    tokenizer.add_tokens(
+        [token if isinstance(token, AddedToken) else AddedToken(token) for token in tokens]
+    )
     return tokenizer
 
 
@@ -114,12 +135,27 @@ def odd() -> Iterator[Case]:
     header = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
     reserved = [f"<|reserved_special_token_{i}|>" for i in range(252)]
     yield Case("llama-256", letters(*header, *reserved), "<|start_header_id|>", "<|eot_id|>")
-    yield Case("overlaps", letters("<a>", "a>", "<a><a>", "<<a>", "<|e|>", "<|e|><", "<|e"), "<a>", "<|e|>")
-    yield Case("straddles", letters("<s>", "<e>", "t<e>", "user\n<", "\nx", "x<e>\n", "{", '"}'), "<s>", "<e>")
-    folding = letters(AddedToken("<|Start|>", normalized=True), "<|end|>", AddedToken("<|call|>", normalized=False))
+    yield Case(
+        "overlaps", letters("<a>", "a>", "<a><a>", "<<a>", "<|e|>", "<|e|><", "<|e"), "<a>", "<|e|>"
+    )
+    yield Case(
+        "straddles",
+        letters("<s>", "<e>", "t<e>", "user\n<", "\nx", "x<e>\n", "{", '"}'),
+        "<s>",
+        "<e>",
+    )
+    folding = letters(
+        AddedToken("<|Start|>", normalized=True),
+        "<|end|>",
+        AddedToken("<|call|>", normalized=False),
+    )
     folding.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     yield Case("folding", folding, "<|Start|>", "<|end|>", lossless=False)
-    flags = [AddedToken("<s>", rstrip=True), AddedToken("<e>", lstrip=True), AddedToken("stop", single_word=True)]
+    flags = [
+        AddedToken("<s>", rstrip=True),
+        AddedToken("<e>", lstrip=True),
+        AddedToken("stop", single_word=True),
+    ]
     yield Case("flags", letters(*flags), "<s>", "<e>", lossless=False)
     yield Case("word-piece", _word_piece(), "[Turn]", "[SEP]", lossless=False)
     yield Case("words", _words(), "<s>", "<e>", lossless=False)
@@ -138,7 +174,9 @@ def _word_piece() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(special)
-    tokenizer.add_tokens([AddedToken("[Turn]", normalized=True), AddedToken("[/turn]", normalized=True)])
+    tokenizer.add_tokens(
+        [AddedToken("[Turn]", normalized=True), AddedToken("[/turn]", normalized=True)]
+    )
     return tokenizer
 
 
@@ -146,7 +184,9 @@ def _words() -> Tokenizer:
     """Whole words, control tokens among them, behind a normalizer that folds letters together."""
     special = ["<unk>", "<s>", "<e>", "kg"]
     words = ["user", "tool", "assistant", "system", "x", "k", "g", "<", ">", "s", "e"]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*special, *words])}, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate([*special, *words])}, unk_token="<unk>")
+    )
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(special)
@@ -168,14 +208,26 @@ def _unigram() -> Tokenizer:
 def _byte_fallback() -> Tokenizer:
     """As Llama 2: a mark in front of every piece, bytes for strange characters, a token put in front by itself."""
     special = ["<unk>", "<s>", "</s>"]
-    pieces = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *string.ascii_letters, *"<>/|_"]
+    pieces = [
+        *special,
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        *string.ascii_letters,
+        *"<>/|_",
+    ]
     vocabulary = {piece: i for i, piece in enumerate([*pieces, "<s", "</", "</s"])}
     merges = [("<", "s"), ("<", "/"), ("</", "s")]
     model = models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True)
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
     tokenizer.add_special_tokens(special)
     tokenizer.add_tokens([AddedToken("[INST]", normalized=True)])
     return tokenizer

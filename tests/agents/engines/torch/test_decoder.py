@@ -41,26 +41,45 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 ROOM = {"sliding_window": 24, "use_sliding_window": True, "max_window_layers": 1}
 MODELS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=4)),
     "llama, grouped, tied, biases": lambda: LlamaForCausalLM(
-        LlamaConfig(**SIZES, num_key_value_heads=2, tie_word_embeddings=True, attention_bias=True, mlp_bias=True)
+        LlamaConfig(
+            **SIZES,
+            num_key_value_heads=2,
+            tie_word_embeddings=True,
+            attention_bias=True,
+            mlp_bias=True,
+        )
     ),
     "llama, one key head, llama3 rope": lambda: LlamaForCausalLM(
         LlamaConfig(**SIZES, num_key_value_heads=1, rope_parameters=LLAMA3)
     ),
     "llama, linear rope": lambda: LlamaForCausalLM(
-        LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0})
+        LlamaConfig(
+            **SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+        )
     ),
     "llama, yarn rope": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=YARN)),
-    "mistral, window": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=24)),
+    "mistral, window": lambda: MistralForCausalLM(
+        MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=24)
+    ),
     "mistral, no window": lambda: MistralForCausalLM(
         MistralConfig(**SIZES, num_key_value_heads=4, head_dim=32, sliding_window=None)
     ),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=True)),
-    "qwen2, a window in some layers": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2, **ROOM)),
+    "qwen2": lambda: Qwen2ForCausalLM(
+        Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=True)
+    ),
+    "qwen2, a window in some layers": lambda: Qwen2ForCausalLM(
+        Qwen2Config(**SIZES, num_key_value_heads=2, **ROOM)
+    ),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=32)),
     "qwen3, biases": lambda: Qwen3ForCausalLM(
         Qwen3Config(**SIZES, num_key_value_heads=4, head_dim=16, attention_bias=True)
@@ -74,8 +93,14 @@ def made(name: str, rank: int = 0) -> Any:
     model = MODELS[name]().eval()
     model.config._attn_implementation = "eager"
     if rank:
-        linear = {part.rsplit(".", 1)[-1] for part, module in model.named_modules() if type(module) is torch.nn.Linear}
-        config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=sorted(linear), task_type="CAUSAL_LM")
+        linear = {
+            part.rsplit(".", 1)[-1]
+            for part, module in model.named_modules()
+            if type(module) is torch.nn.Linear
+        }
+        config = LoraConfig(
+            r=rank, lora_alpha=2 * rank, target_modules=sorted(linear), task_type="CAUSAL_LM"
+        )
         get_peft_model(model, config)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -104,7 +129,10 @@ def test_log_probabilities_equal_those_of_transformers(name, rank):
         found = runner.decode(slots, [length + at for length in lengths], fed)
         for row in range(3):
             torch.testing.assert_close(
-                found[row].log_softmax(-1), want[row][lengths[row] + at].log_softmax(-1), rtol=0, atol=1e-4
+                found[row].log_softmax(-1),
+                want[row][lengths[row] + at].log_softmax(-1),
+                rtol=0,
+                atol=1e-4,
             )
 
 
@@ -129,7 +157,10 @@ def test_what_forks_share_has_the_same_bits_as_copies(seed):
     sharing, copying = (kind(weights, torch.device("cpu")) for kind in (Decoder, Copying))
     lengths: dict[int, int] = {}
     for _ in range(120):
-        free, what = sorted({*range(8)} - lengths.keys()), rng.choice(["begin", "fork", "feed", "draw", "draw", "end"])
+        free, what = (
+            sorted({*range(8)} - lengths.keys()),
+            rng.choice(["begin", "fork", "feed", "draw", "draw", "end"]),
+        )
         live = [int(slot) for slot in rng.permutation(sorted(lengths))[:2]]
         if what == "begin" and free:
             live = [free[0]]
@@ -147,7 +178,9 @@ def test_what_forks_share_has_the_same_bits_as_copies(seed):
         if what in ("begin", "feed"):
             tokens = [rng.integers(0, 300, int(rng.integers(1, 150))) for _ in live]
             starts = [lengths[slot] for slot in live]
-            live = [slot for slot, start, fed in zip(live, starts, tokens) if start + len(fed) < 500]
+            live = [
+                slot for slot, start, fed in zip(live, starts, tokens) if start + len(fed) < 500
+            ]
             for runner in (sharing, copying) if live else ():
                 runner.prefill(live, [lengths[slot] for slot in live], tokens[: len(live)])
             lengths.update({slot: lengths[slot] + len(fed) for slot, fed in zip(live, tokens)})
@@ -166,7 +199,9 @@ def test_a_fork_has_a_copy_of_the_block_in_which_it_differs_alone():
     whole = 128 if runner.weights.packed else 0
     assert not keys[1, ..., :whole].any() and not values[1, :, :whole].any()
     assert torch.equal(keys[1, ..., whole:140], keys[0, ..., whole:140])
-    runner.prefill([0], [0], [np.arange(150)[::-1]])  # slot 0 is written anew, and the fork keeps what it read there
+    runner.prefill(
+        [0], [0], [np.arange(150)[::-1]]
+    )  # slot 0 is written anew, and the fork keeps what it read there
     assert keys[1, ..., :140].any() and not torch.equal(keys[1, ..., :128], keys[0, ..., :128])
 
 
@@ -174,7 +209,10 @@ def test_a_fork_has_a_copy_of_the_block_in_which_it_differs_alone():
 def test_the_fallback_computes_the_same(name):
     model = made(name)
     tokens = np.random.default_rng(1).integers(0, 300, (3, 90))
-    own, fallback = Decoder(Weights(model), torch.device("cpu")), Fallback(model, torch.device("cpu"), 512)
+    own, fallback = (
+        Decoder(Weights(model), torch.device("cpu")),
+        Fallback(model, torch.device("cpu"), 512),
+    )
     slots, lengths = [0, 6, 3, 2] * 2, [80, 70, 80, 20] * 2
     found = []
     for runner in (own, fallback):
@@ -199,7 +237,9 @@ def test_other_weights_are_taken_and_the_models_own_stay_as_they_are():
     tokens = np.arange(40, 60)
     runner.prefill([0], [0], [tokens[:19]])
     found = runner.decode([0] * runner.rows, [19] * runner.rows, [59] * runner.rows)[0]
-    torch.testing.assert_close(found.log_softmax(-1), logits_of(model, tokens)[-1].log_softmax(-1), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        found.log_softmax(-1), logits_of(model, tokens)[-1].log_softmax(-1), rtol=0, atol=1e-4
+    )
 
 
 def test_half_precision_stays_near():
@@ -223,5 +263,7 @@ def test_what_it_does_not_compute_is_named():
     assert "dynamic" in unusual(model)
     with pytest.raises(ValueError, match=r"the decoder does not compute rope .*dynamic"):
         Weights(model)
-    with pytest.raises(UnsupportedModel, match="its rope_type is 'dynamic', so that a row's numbers depend on"):
+    with pytest.raises(
+        UnsupportedModel, match="its rope_type is 'dynamic', so that a row's numbers depend on"
+    ):
         check_sampled(model.config.to_dict(), Path("model"))

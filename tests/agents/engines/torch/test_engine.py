@@ -60,10 +60,16 @@ class Dialogue:
 async def converse(engine: TorchEngine, i: int, wait: np.random.Generator) -> list[Dialogue]:
     """Two or three turns with observations between; every third conversation forks after its first turn."""
     rng = keyed_rng((7, i))
-    sampling = [Sampling(), Sampling(0.7, max_tokens=30), Sampling(1.3, top_p=0.9), Sampling(top_k=5), Sampling(0)][
-        i % 5
-    ]
-    sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, int(rng.integers(1, 24)))
+    sampling = [
+        Sampling(),
+        Sampling(0.7, max_tokens=30),
+        Sampling(1.3, top_p=0.9),
+        Sampling(top_k=5),
+        Sampling(0),
+    ][i % 5]
+    sampling = Sampling(
+        sampling.temperature, sampling.top_p, sampling.top_k, int(rng.integers(1, 24))
+    )
     first = engine.session()
     paths, sessions = [Dialogue([], [])], [first]
     for turn in range(2 + i % 2):
@@ -84,7 +90,9 @@ async def converse(engine: TorchEngine, i: int, wait: np.random.Generator) -> li
     return paths
 
 
-def conversations(policy: Policy, order: list[int], in_flight: int, **options: Any) -> dict[int, list[Dialogue]]:
+def conversations(
+    policy: Policy, order: list[int], in_flight: int, **options: Any
+) -> dict[int, list[Dialogue]]:
     async def work(engine: TorchEngine) -> dict[int, list[Dialogue]]:
         gate, wait = asyncio.Semaphore(in_flight), np.random.default_rng(in_flight)
 
@@ -102,10 +110,17 @@ def alone(policy: Policy) -> dict[int, list[Dialogue]]:
     return conversations(policy, list(range(10)), in_flight=1)
 
 
-@pytest.mark.parametrize("slots", [*(pytest.param(slots, marks=pytest.mark.slow) for slots in (64, 5)), 24])
+@pytest.mark.parametrize(
+    "slots", [*(pytest.param(slots, marks=pytest.mark.slow) for slots in (64, 5)), 24]
+)
 def test_one_rollout_in_flight_and_many_give_the_same_bits(policy, alone, slots):
-    x, weight = torch.randn(512, 64, generator=torch.Generator().manual_seed(0)), policy.base.lm_head.weight
-    if not all(torch.equal((x[:rows] @ weight.T)[:8], x[:8] @ weight.T) for rows in (16, 32, 64, 512)):
+    x, weight = (
+        torch.randn(512, 64, generator=torch.Generator().manual_seed(0)),
+        policy.base.lm_head.weight,
+    )
+    if not all(
+        torch.equal((x[:rows] @ weight.T)[:8], x[:8] @ weight.T) for rows in (16, 32, 64, 512)
+    ):
         pytest.skip("matrix products depend on the row count on this machine")
     assert TorchEngine(policy).mode == "exact"
     order = np.random.default_rng(slots).permutation(24).tolist()
@@ -120,7 +135,9 @@ def test_one_rollout_in_flight_and_many_give_the_same_bits(policy, alone, slots)
 
 
 @pytest.mark.parametrize("batch", [1, 7])
-def test_recomputed_logp_and_entropy_equal_the_sampled_over_padding_batch_and_turns(policy, alone, batch):
+def test_recomputed_logp_and_entropy_equal_the_sampled_over_padding_batch_and_turns(
+    policy, alone, batch
+):
     paths = [path for i in sorted(alone) if i % 5 in (0, 1) for path in alone[i]]
     for begin in range(0, len(paths), batch):
         part = paths[begin : begin + batch]
@@ -138,7 +155,9 @@ def test_recomputed_logp_and_entropy_equal_the_sampled_over_padding_batch_and_tu
             for start, drawn, temperature in path.turns:
                 n = len(drawn.tokens)
                 at = logits[row, start - 1 : start - 1 + n]
-                logp = (at / temperature).log_softmax(-1)[torch.arange(n), torch.from_numpy(drawn.tokens).long()]
+                logp = (at / temperature).log_softmax(-1)[
+                    torch.arange(n), torch.from_numpy(drawn.tokens).long()
+                ]
                 np.testing.assert_allclose(drawn.logp, logp.numpy(), rtol=0, atol=3e-5)
                 entropy = torch.distributions.Categorical(logits=at).entropy()
                 np.testing.assert_allclose(drawn.entropy, entropy.numpy(), rtol=0, atol=3e-5)
@@ -146,11 +165,15 @@ def test_recomputed_logp_and_entropy_equal_the_sampled_over_padding_batch_and_tu
 
 def test_tokens_are_the_inverse_cdf_at_the_keys_uniforms(policy):
     given, key = ids(20, 3), (5, 4, 3, 2, 1)
-    drawn = run(policy, lambda engine: engine.session().sample(given, Sampling(0.8, max_tokens=40), key))
+    drawn = run(
+        policy, lambda engine: engine.session().sample(given, Sampling(0.8, max_tokens=40), key)
+    )
     tokens = given.tolist()
     for uniform, token in zip(keyed_rng(key).random(40), drawn.tokens):
         with torch.no_grad():
-            logits = policy.model(input_ids=torch.tensor([tokens])).logits[0, -1].double().numpy() / 0.8
+            logits = (
+                policy.model(input_ids=torch.tensor([tokens])).logits[0, -1].double().numpy() / 0.8
+            )
         cdf = np.cumsum(np.exp(logits - logits.max()))
         assert token == np.searchsorted(cdf, (1 - uniform) * cdf[-1])
         tokens.append(int(token))
@@ -165,15 +188,25 @@ def test_a_turn_stops_at_its_end_token_closer_length_or_context(qwen3):
         assert full.logp.dtype == full.entropy.dtype == np.float32
 
         closer = qwen3.tokenizer.decode(full.tokens[3:5].tolist(), skip_special_tokens=False)
-        cut = await engine.session().sample(given, Sampling(max_tokens=12), key, Ends(("never", closer)))
-        assert (cut.stop, cut.tokens.tolist()) == ("closer", full.tokens[: len(cut.tokens)].tolist())
+        cut = await engine.session().sample(
+            given, Sampling(max_tokens=12), key, Ends(("never", closer))
+        )
+        assert (cut.stop, cut.tokens.tolist()) == (
+            "closer",
+            full.tokens[: len(cut.tokens)].tolist(),
+        )
         assert closer in qwen3.tokenizer.decode(cut.tokens.tolist(), skip_special_tokens=False)
-        assert closer not in qwen3.tokenizer.decode(cut.tokens[:-1].tolist(), skip_special_tokens=False)
+        assert closer not in qwen3.tokenizer.decode(
+            cut.tokens[:-1].tolist(), skip_special_tokens=False
+        )
 
         ends, qwen3.end_ids = qwen3.end_ids, frozenset({int(full.tokens[6])})
         ended = await engine.session().sample(given, Sampling(max_tokens=12), key)
         qwen3.end_ids = ends
-        assert (ended.stop, ended.tokens.tolist()) == ("end", full.tokens[: len(ended.tokens)].tolist())
+        assert (ended.stop, ended.tokens.tolist()) == (
+            "end",
+            full.tokens[: len(ended.tokens)].tolist(),
+        )
 
     run(qwen3, work)
 
@@ -199,7 +232,9 @@ def test_a_full_context_ends_the_turn_and_refuses_what_does_not_fit(qwen3, monke
 
 def test_pieces_of_a_long_chunk_give_the_same_numbers(qwen3, monkeypatch):
     def drawn() -> Completion:
-        return run(qwen3, lambda engine: engine.session().sample(ids(200), Sampling(max_tokens=5), (0,)))
+        return run(
+            qwen3, lambda engine: engine.session().sample(ids(200), Sampling(max_tokens=5), (0,))
+        )
 
     whole = drawn()
     monkeypatch.setattr(scheduler, "LONGEST_CHUNK", 48)
@@ -233,9 +268,15 @@ def test_more_open_sessions_than_slots_neither_block_nor_change_anything(qwen3):
         root, short = engine.session(), Sampling(max_tokens=6)
         await root.sample(ids(30), short, (0,))
         twins = [root.fork() for _ in range(4)]
-        drawn = await asyncio.gather(*(twin.sample(ids(3, i), short, (1, i)) for i, twin in enumerate(twins)))
-        deeper = [twin.fork() for twin in twins]  # the parents stay open and hold what slots there are
-        drawn += await asyncio.gather(*(twin.sample(ids(2), short, (2, i)) for i, twin in enumerate(deeper)))
+        drawn = await asyncio.gather(
+            *(twin.sample(ids(3, i), short, (1, i)) for i, twin in enumerate(twins))
+        )
+        deeper = [
+            twin.fork() for twin in twins
+        ]  # the parents stay open and hold what slots there are
+        drawn += await asyncio.gather(
+            *(twin.sample(ids(2), short, (2, i)) for i, twin in enumerate(deeper))
+        )
         drawn.append(await root.sample(ids(4), short, (3,)))
         return [completion.tokens.tolist() for completion in drawn]
 
@@ -252,7 +293,9 @@ def test_a_fork_is_independent_of_its_parent(qwen3):
         parent.close()
         other = engine.session()  # takes the parent's place before the copies are made
         a, _, b = await asyncio.gather(
-            one.sample(ids(3), short, (9,)), other.sample(ids(60), short, (1,)), two.sample(ids(3), short, (9,))
+            one.sample(ids(3), short, (9,)),
+            other.sample(ids(60), short, (1,)),
+            two.sample(ids(3), short, (9,)),
         )
         assert a.tokens.tolist() == b.tokens.tolist()
         assert one.length == two.length == length + 3 + len(a.tokens)
@@ -277,11 +320,18 @@ def test_a_fork_of_the_first_tokens_draws_what_a_session_that_has_no_more_draws(
         twin = parent.fork(behind)
         assert twin.length == behind == 40 + len(first.tokens)
         got = await twin.sample(ids(9), short, (2,))
-        assert got.tokens.tolist() == want.tokens.tolist() and got.logp.tobytes() == want.logp.tobytes()
-        inside = parent.fork(40 + 2)  # goes on behind the turn's second token as the turn itself did
+        assert (
+            got.tokens.tolist() == want.tokens.tolist()
+            and got.logp.tobytes() == want.logp.tobytes()
+        )
+        inside = parent.fork(
+            40 + 2
+        )  # goes on behind the turn's second token as the turn itself did
         rest = await inside.sample(ids(0), Sampling(0, max_tokens=3), (3,))
         fresh = engine.session()
-        again = await fresh.sample(np.concatenate((ids(40), first.tokens[:2])), Sampling(0, max_tokens=3), (3,))
+        again = await fresh.sample(
+            np.concatenate((ids(40), first.tokens[:2])), Sampling(0, max_tokens=3), (3,)
+        )
         assert rest.tokens.tolist() == again.tokens.tolist()
         np.testing.assert_allclose(rest.entropy, again.entropy, atol=1e-5)
         empty = parent.fork(0)
@@ -296,7 +346,8 @@ def test_a_fork_that_cannot_begin_there_is_refused(qwen3, length):
         session = engine.session()
         await session.sample(ids(40), Sampling(max_tokens=2), (0,))
         with pytest.raises(
-            ValueError, match=f"length is {length}; a fork of this session of 4[12] tokens cannot begin"
+            ValueError,
+            match=f"length is {length}; a fork of this session of 4[12] tokens cannot begin",
         ):
             session.fork(length)
 
@@ -305,7 +356,9 @@ def test_a_fork_that_cannot_begin_there_is_refused(qwen3, length):
 
 def test_an_engine_serves_one_event_loop_after_another(qwen3):
     engine = TorchEngine(qwen3)
-    drawn = [asyncio.run(engine.session().sample(ids(8), Sampling(max_tokens=4), (0,))) for _ in range(2)]
+    drawn = [
+        asyncio.run(engine.session().sample(ids(8), Sampling(max_tokens=4), (0,))) for _ in range(2)
+    ]
     engine.close()
     assert drawn[0].tokens.tolist() == drawn[1].tokens.tolist()
 
@@ -317,12 +370,17 @@ def test_a_large_cache_is_given_back_with_the_last_session(qwen3, monkeypatch, l
     async def work(engine: TorchEngine) -> None:
         long, short, again = (engine.session() for _ in range(3))
         await long.sample(ids(500), Sampling(max_tokens=4), (0,))
-        drawn, held = await short.sample(ids(8), Sampling(max_tokens=4), (0,)), engine._runner.nbytes
+        drawn, held = (
+            await short.sample(ids(8), Sampling(max_tokens=4), (0,)),
+            engine._runner.nbytes,
+        )
         long.close()
         assert engine._runner.nbytes == held > 0  # the short one is still there
         short.close()
         assert engine._runner.nbytes == (held if large else 0)
-        assert (await again.sample(ids(8), Sampling(max_tokens=4), (0,))).logp.tobytes() == drawn.logp.tobytes()
+        assert (
+            await again.sample(ids(8), Sampling(max_tokens=4), (0,))
+        ).logp.tobytes() == drawn.logp.tobytes()
 
     run(qwen3, work)
 
@@ -359,7 +417,10 @@ def test_a_session_is_refused_where_it_cannot_go_on(qwen3):
 def test_a_cancelled_or_closed_turn_frees_its_slot(qwen3):
     async def work(engine: TorchEngine) -> None:
         one, two = engine.session(), engine.session()
-        tasks = [asyncio.create_task(session.sample(ids(9), Sampling(max_tokens=400), (0,))) for session in (one, two)]
+        tasks = [
+            asyncio.create_task(session.sample(ids(9), Sampling(max_tokens=400), (0,)))
+            for session in (one, two)
+        ]
         await asyncio.sleep(0.01)
         tasks[0].cancel()
         two.close()
@@ -368,7 +429,9 @@ def test_a_cancelled_or_closed_turn_frees_its_slot(qwen3):
         with pytest.raises(RuntimeError, match="closed while it drew"):
             await tasks[1]
         assert one.closed
-        assert len((await engine.session().sample(ids(4), Sampling(max_tokens=3), (0,))).tokens) == 3
+        assert (
+            len((await engine.session().sample(ids(4), Sampling(max_tokens=3), (0,))).tokens) == 3
+        )
 
     run(qwen3, work, slots=2)
 
@@ -394,7 +457,9 @@ def test_broken_weights_stop_the_turn_and_leave_nothing_behind(qwen3):
 
 def test_generation_switches_dropout_off_and_puts_the_modes_back(qwen3):
     def drawn() -> Completion:
-        return run(qwen3, lambda engine: engine.session().sample(ids(9), Sampling(max_tokens=4), (0,)))
+        return run(
+            qwen3, lambda engine: engine.session().sample(ids(9), Sampling(max_tokens=4), (0,))
+        )
 
     quiet = drawn()
     part = qwen3.base.model.layers[0]
@@ -416,7 +481,9 @@ def test_no_gradient_is_kept_and_training_goes_on_after_generation(qwen3):
 
 def test_the_probe_names_a_model_whose_rows_depend_on_the_batch(qwen3, monkeypatch):
     decode = Decoder.decode
-    monkeypatch.setattr(Decoder, "decode", lambda self, slots, *rest: decode(self, slots, *rest) + 1e-6 * len(slots))
+    monkeypatch.setattr(
+        Decoder, "decode", lambda self, slots, *rest: decode(self, slots, *rest) + 1e-6 * len(slots)
+    )
     engine = TorchEngine(qwen3)
     assert engine.mode == "batch-dependent"
     assert "differ by up to" in engine.mode_reason
@@ -434,7 +501,9 @@ def test_worker_threads_are_the_engines_own(qwen3):
 def test_a_closed_engine_draws_no_more(qwen3):
     async def work() -> None:
         engine = TorchEngine(qwen3)
-        drawing = asyncio.create_task(engine.session().sample(ids(9), Sampling(max_tokens=400), (0,)))
+        drawing = asyncio.create_task(
+            engine.session().sample(ids(9), Sampling(max_tokens=400), (0,))
+        )
         await asyncio.sleep(0.01)
         engine.close()
         with pytest.raises(RuntimeError, match="the engine was closed"):
@@ -467,10 +536,16 @@ def test_equal_prompts_are_fed_once_and_give_the_bits_of_a_prompt_alone(qwen3, m
         async def work(engine: TorchEngine) -> list[Completion]:
             prefill = engine._runner.prefill
             monkeypatch.setattr(
-                engine._runner, "prefill", lambda slots, *rest: fed.append(len(slots)) or prefill(slots, *rest)
+                engine._runner,
+                "prefill",
+                lambda slots, *rest: fed.append(len(slots)) or prefill(slots, *rest),
             )
             sessions = [engine.session() for _ in range(count)]
-            return list(await asyncio.gather(*(s.sample(prompt, sampling, (0, i)) for i, s in enumerate(sessions))))
+            return list(
+                await asyncio.gather(
+                    *(s.sample(prompt, sampling, (0, i)) for i, s in enumerate(sessions))
+                )
+            )
 
         return run(qwen3, work), fed
 
@@ -487,9 +562,13 @@ def test_idle_conversations_are_not_decoded_and_those_above_them_keep_their_bits
         decode = engine._runner.decode
         engine._runner.decode = lambda slots, *rest: rows.append(len(slots)) or decode(slots, *rest)  # type: ignore[method-assign]
         sessions = [engine.session() for _ in range(12)]
-        await asyncio.gather(*(s.sample(ids(20, i), Sampling(max_tokens=2), (0, i)) for i, s in enumerate(sessions)))
+        await asyncio.gather(
+            *(s.sample(ids(20, i), Sampling(max_tokens=2), (0, i)) for i, s in enumerate(sessions))
+        )
         rows.clear()  # all are idle; the two highest draw on
-        drawn = await asyncio.gather(*(s.sample(ids(5), Sampling(max_tokens=8), (1,)) for s in sessions[-2:]))
+        drawn = await asyncio.gather(
+            *(s.sample(ids(5), Sampling(max_tokens=8), (1,)) for s in sessions[-2:])
+        )
         assert len(rows) > 3 and set(rows) == {engine._runner.rows}
         return drawn[0].logp.tobytes()
 

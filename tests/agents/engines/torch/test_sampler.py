@@ -11,8 +11,15 @@ def test_draws_follow_the_tempered_and_truncated_distribution():
     n = 40_000
     uniform = np.random.default_rng(0).random(n)
     # most likely first: ids 1, 3, 2, 0, 5, 4 (ties by id); 0.85 of the mass needs three of them
-    cases = {(1.0, 1.0, 0): base, (2.0, 1.0, 0): base**0.5, (1.0, 0.85, 0): base * [0, 1, 1, 1, 0, 0, 0]}
-    cases |= {(1.0, 1.0, 3): base * [0, 1, 1, 1, 0, 0, 0], (0.0, 1.0, 0): base * [0, 1, 0, 0, 0, 0, 0]}
+    cases = {
+        (1.0, 1.0, 0): base,
+        (2.0, 1.0, 0): base**0.5,
+        (1.0, 0.85, 0): base * [0, 1, 1, 1, 0, 0, 0],
+    }
+    cases |= {
+        (1.0, 1.0, 3): base * [0, 1, 1, 1, 0, 0, 0],
+        (0.0, 1.0, 0): base * [0, 1, 0, 0, 0, 0, 0],
+    }
     for (temperature, top_p, top_k), weight in cases.items():
         want = weight / weight.sum()
         settings = [(Sampling(temperature, top_p, top_k), each) for each in uniform]

@@ -37,7 +37,12 @@ def test_no_bit_depends_on_the_number_of_threads(tiny):
         torch.set_num_threads(threads)
         decoder = Decoder(weights, tiny.device)
         decoder.prefill([*range(12)], [0] * 12, [*tokens[:, :129]])
-        found.append([decoder.decode([*range(rows)], [129] * rows, tokens[:rows, 129].tolist()) for rows in (2, 12)])
+        found.append(
+            [
+                decoder.decode([*range(rows)], [129] * rows, tokens[:rows, 129].tolist())
+                for rows in (2, 12)
+            ]
+        )
     for others in found[1:]:
         assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
 

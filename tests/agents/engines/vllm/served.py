@@ -25,14 +25,22 @@ def made_policy() -> Any:
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="a"))
     tokenizer.decoder = decoders.Fuse()
     return SimpleNamespace(
-        tokenizer=tokenizer, vocabulary=len(words), max_context=200, end_ids=frozenset({END}), version=3
+        tokenizer=tokenizer,
+        vocabulary=len(words),
+        max_context=200,
+        end_ids=frozenset({END}),
+        version=3,
     )
 
 
 def made_up(context: int = 200) -> MadeUp:
     """The model of `made_policy`."""
     policy = made_policy()
-    return MadeUp(policy.vocabulary, lambda ids: policy.tokenizer.decode(ids, skip_special_tokens=False), context)
+    return MadeUp(
+        policy.vocabulary,
+        lambda ids: policy.tokenizer.decode(ids, skip_special_tokens=False),
+        context,
+    )
 
 
 @dataclass
@@ -64,9 +72,13 @@ class Ends:
         return sum(text.count(closer) for closer in self.closers) >= self.n
 
 
-def engine(policy: Any, urls: list[str], publisher: Published | None = None, **options: Any) -> VllmEngine:
+def engine(
+    policy: Any, urls: list[str], publisher: Published | None = None, **options: Any
+) -> VllmEngine:
     """An engine on servers that were made up."""
-    fleet = Fleet(urls, **{name: options.pop(name) for name in ("ended", "deadline") if name in options})
+    fleet = Fleet(
+        urls, **{name: options.pop(name) for name in ("ended", "deadline") if name in options}
+    )
     for name in ("in_flight", "tries"):
         setattr(fleet, name, options.pop(name, getattr(fleet, name)))
     publisher = publisher or Published(policy)

@@ -23,7 +23,9 @@ def short_pauses(monkeypatch):
     monkeypatch.setattr(module, "POLL", 0.001)
 
 
-def drawn_again(model: MadeUp, prompt: list[int], sampling: Sampling, key: tuple[int, ...], cut: Ends | None) -> Any:
+def drawn_again(
+    model: MadeUp, prompt: list[int], sampling: Sampling, key: tuple[int, ...], cut: Ends | None
+) -> Any:
     """What a turn is by its meaning: a token at a time, all text decoded for each; a new seed behind each stop."""
     policy, tokens, logps, stop = made_policy(), [], [], None
     begun, uniforms = 0, iter(())
@@ -36,7 +38,13 @@ def drawn_again(model: MadeUp, prompt: list[int], sampling: Sampling, key: tuple
         logp = model.logp(prompt + tokens, sampling.temperature, sampling.top_p, sampling.top_k)
         mass = np.cumsum(np.exp(logp))
         u = next(uniforms)
-        tokens.append(int(np.searchsorted(mass, u * mass[-1], "right") if sampling.temperature else logp.argmax()))
+        tokens.append(
+            int(
+                np.searchsorted(mass, u * mass[-1], "right")
+                if sampling.temperature
+                else logp.argmax()
+            )
+        )
         logps.append(logp[tokens[-1]] if sampling.temperature else 0.0)
         if tokens[-1] == END:
             stop = "end"
@@ -49,20 +57,36 @@ def drawn_again(model: MadeUp, prompt: list[int], sampling: Sampling, key: tuple
     return tokens, logps, stop
 
 
-@pytest.mark.parametrize("cut", [None, Ends(("th", "</")), Ends(("e",), 3), Ends(("an", "a>", "in"), 2), Ends(("ü",))])
+@pytest.mark.parametrize(
+    "cut", [None, Ends(("th", "</")), Ends(("e",), 3), Ends(("an", "a>", "in"), 2), Ends(("ü",))]
+)
 def test_turns_are_what_they_mean(cut):
     model, stops = made_up(), []
 
     async def work(opened: VllmEngine) -> None:
         for i in range(15):
-            sampling = [Sampling(), Sampling(0.7), Sampling(1.5, 0.9), Sampling(1.0, 1.0, 4), Sampling(0.0)][i % 5]
+            sampling = [
+                Sampling(),
+                Sampling(0.7),
+                Sampling(1.5, 0.9),
+                Sampling(1.0, 1.0, 4),
+                Sampling(0.0),
+            ][i % 5]
             sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, 24)
             session, given = opened.session(), [i, 40 - i]
             turn = await session.sample(np.array(given, np.int32), sampling, (9, i), cut)
             tokens, logps, stop = drawn_again(model, given, sampling, (9, i), cut)
-            assert (turn.tokens.tolist(), turn.stop, turn.version, turn.estimate) == (tokens, stop, 3, True)
+            assert (turn.tokens.tolist(), turn.stop, turn.version, turn.estimate) == (
+                tokens,
+                stop,
+                3,
+                True,
+            )
             np.testing.assert_allclose(turn.logp, logps, rtol=0, atol=1e-6)
-            assert turn.tokens.dtype == np.int32 and turn.logp.dtype == turn.entropy.dtype == np.float32
+            assert (
+                turn.tokens.dtype == np.int32
+                and turn.logp.dtype == turn.entropy.dtype == np.float32
+            )
             assert session.length == 2 + len(tokens) and len(turn.entropy) == len(tokens)
             stops.append(stop)
 
@@ -80,24 +104,34 @@ def test_what_lies_behind_a_complete_call_is_dropped():
 
     model, cut, sampling = made_up(), Ends(("e", "n")), Sampling(max_tokens=24)
     deaf = Deaf(model.vocabulary, model.decode)
-    turn = run(ModelServer(deaf), lambda opened: opened.session().sample(GIVEN, sampling, (1,), cut))
+    turn = run(
+        ModelServer(deaf), lambda opened: opened.session().sample(GIVEN, sampling, (1,), cut)
+    )
     tokens, _, stop = drawn_again(model, GIVEN.tolist(), sampling, (1,), cut)
-    assert (turn.tokens.tolist(), turn.stop) == (tokens, stop) == (tokens, "closer") and len(tokens) < 24
+    assert (turn.tokens.tolist(), turn.stop) == (tokens, stop) == (tokens, "closer") and len(
+        tokens
+    ) < 24
     assert len(turn.logp) == len(turn.entropy) == len(tokens)
 
 
 def test_a_stop_at_a_text_that_was_not_said_is_no_stop():
     class Liar(MadeUp):
         def complete(self, asked: Any) -> Any:
-            answer = super().complete(asked | {"stop": [], "max_tokens": min(asked["max_tokens"], 2)})
-            answer["choices"][0] |= {"finish_reason": "stop", "stop_reason": "zzzz"} if asked["stop"] else {}
+            answer = super().complete(
+                asked | {"stop": [], "max_tokens": min(asked["max_tokens"], 2)}
+            )
+            answer["choices"][0] |= (
+                {"finish_reason": "stop", "stop_reason": "zzzz"} if asked["stop"] else {}
+            )
             return answer
 
     model = made_up()
     with pytest.raises(EngineFailure, match="it stopped at 'zzzz'") as failure:
         run(
             ModelServer(Liar(model.vocabulary, model.decode)),
-            lambda opened: opened.session().sample(GIVEN, Sampling(max_tokens=3), (1,), Ends(("zzzz",))),
+            lambda opened: opened.session().sample(
+                GIVEN, Sampling(max_tokens=3), (1,), Ends(("zzzz",))
+            ),
         )
     assert failure.value.fault is EngineFault.MISMATCH
 
@@ -114,7 +148,9 @@ def test_entropies_are_near_those_of_the_whole_distribution():
         logp = model.logp([*GIVEN, *turn.tokens[:n].tolist()], 1.0, 1.0, 0)
         exact.append(-(np.exp(logp) * logp).sum())
     np.testing.assert_allclose(turn.entropy, exact, rtol=0, atol=0.1)
-    greedy = run(ModelServer(model), lambda opened: opened.session().sample(GIVEN, Sampling(0.0), (1,)))
+    greedy = run(
+        ModelServer(model), lambda opened: opened.session().sample(GIVEN, Sampling(0.0), (1,))
+    )
     assert not greedy.logp.any() and greedy.entropy.all()
 
 
@@ -125,11 +161,17 @@ def test_one_conversation_at_a_time_and_many_are_the_same():
         twin = session.fork()
         turns = [
             first,
-            *[await s.sample(GIVEN, Sampling(max_tokens=9), (i, 1, b)) for b, s in enumerate((session, twin))],
+            *[
+                await s.sample(GIVEN, Sampling(max_tokens=9), (i, 1, b))
+                for b, s in enumerate((session, twin))
+            ],
         ]
         cut = session.fork(3)
         turns.append(await cut.sample(GIVEN[:0], Sampling(max_tokens=9), (i, 0), Ends(("e",), 2)))
-        assert cut.length == 3 + len(turns[-1].tokens) and turns[-1].tokens.tolist() == first.tokens.tolist()
+        assert (
+            cut.length == 3 + len(turns[-1].tokens)
+            and turns[-1].tokens.tolist() == first.tokens.tolist()
+        )
         return [(turn.tokens.tolist(), turn.logp.tolist(), turn.stop) for turn in turns]
 
     async def many(opened: VllmEngine) -> list[Any]:
@@ -143,7 +185,9 @@ def test_one_conversation_at_a_time_and_many_are_the_same():
     right = run(ModelServer(made_up()), few)
     assert run(ModelServer(made_up()), many, in_flight=5) == right
     # Some requests fail in passing: what is drawn stays the same.
-    troubled = ModelServer(made_up(), lambda n, asked: passing[n // 4 % len(passing)] if n % 4 == 3 else "")
+    troubled = ModelServer(
+        made_up(), lambda n, asked: passing[n // 4 % len(passing)] if n % 4 == 3 else ""
+    )
     assert run(troubled, many) == right
 
 
@@ -155,7 +199,10 @@ def test_no_fault_reaches_a_turn_and_others_are_not_hurt(name):
     async def work(opened: VllmEngine) -> list[Any]:
         sessions = [opened.session() for _ in range(4)]
         given = [np.array([first, 2], np.int32) for first in (5, 7, 6, 7)]
-        sampled = (s.sample(g, Sampling(max_tokens=12), (i,)) for i, (s, g) in enumerate(zip(sessions, given)))
+        sampled = (
+            s.sample(g, Sampling(max_tokens=12), (i,))
+            for i, (s, g) in enumerate(zip(sessions, given))
+        )
         turns = await asyncio.gather(*sampled, return_exceptions=True)
         assert [session.closed for session in sessions] == [False, True, False, True]
         return turns
@@ -169,7 +216,9 @@ def test_no_fault_reaches_a_turn_and_others_are_not_hurt(name):
         assert isinstance(failure, EngineFailure) and failure.fault is FAULTS[name].fault, failure
         assert str(failure).startswith("http://127.0.0.1:")
     asked = sum(asked["prompt"][0] == 7 for asked in server.asked)
-    assert asked == 2 * (3 if FAULTS[name].passing else 1) or FAULTS[name].fault is EngineFault.CONNECT
+    assert (
+        asked == 2 * (3 if FAULTS[name].passing else 1) or FAULTS[name].fault is EngineFault.CONNECT
+    )
 
 
 @pytest.mark.parametrize("name", SLOW)
@@ -198,7 +247,10 @@ def test_a_server_that_forgot_the_weights_gets_them_again():
                 await opened.sync()
                 server.served = set()
                 turns = await asyncio.gather(
-                    *(opened.session().sample(GIVEN, Sampling(max_tokens=5), (i,)) for i in range(6))
+                    *(
+                        opened.session().sample(GIVEN, Sampling(max_tokens=5), (i,))
+                        for i in range(6)
+                    )
                 )
                 assert all(len(turn.tokens) for turn in turns) and publisher.restored == [url]
 
@@ -233,7 +285,9 @@ def test_a_tree_stays_at_home():
         with servers[0].run() as a, servers[1].run() as b, servers[2].run() as c:
             opened = engine(policy, [a, b, c])
             await opened.sync()
-            for i in range(40):  # where a tree's home is depends on the ports: with few trees a server may get none
+            for i in range(
+                40
+            ):  # where a tree's home is depends on the ports: with few trees a server may get none
                 before = [len(server.asked) for server in servers]
                 session = opened.session()
                 await session.sample((GIVEN + i) % 41, Sampling(max_tokens=2), (i,))

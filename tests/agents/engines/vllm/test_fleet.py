@@ -48,7 +48,9 @@ def test_a_server_that_is_far_ahead_is_spared():
     assert choose(servers, home) is servers[0]
 
 
-@pytest.mark.parametrize("url", ["", "x", "ftp://a", "http://", "http://a:b@c", "http://a?x=1", "http://a:99999"])
+@pytest.mark.parametrize(
+    "url", ["", "x", "ftp://a", "http://", "http://a:b@c", "http://a?x=1", "http://a:99999"]
+)
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(ValueError, match=r"URL|address"):
         Fleet([url])
@@ -58,11 +60,16 @@ def test_servers_are_named_once_each():
     for urls in ([], ["http://a", "http://a"]):
         with pytest.raises(ValueError, match="name at least 1 server, and each once"):
             Fleet(urls)
-    assert [server.url for server in Fleet(["http://a:1/v1", "http://b/"]).servers] == ["http://a:1", "http://b"]
+    assert [server.url for server in Fleet(["http://a:1/v1", "http://b/"]).servers] == [
+        "http://a:1",
+        "http://b",
+    ]
 
 
 async def asked(fleet: Fleet, home: bytes = b"", ends: float | None = None) -> bytes:
-    return await fleet.run(home, lambda server: server.ask("POST", "/v1/completions", b"{}"), ends or soon())
+    return await fleet.run(
+        home, lambda server: server.ask("POST", "/v1/completions", b"{}"), ends or soon()
+    )
 
 
 def test_connections_are_kept_over_requests_and_left_with_their_loop():
@@ -214,7 +221,9 @@ def test_time_that_is_over_says_what_was_wrong():
         fleet = Fleet(["http://127.0.0.1:9"])
         fleet.servers[0].set_down("it was switched off")
         for _ in range(2):
-            with pytest.raises(EngineFailure, match=r"127.0.0.1:9 is down: it was switched off") as failure:
+            with pytest.raises(
+                EngineFailure, match=r"127.0.0.1:9 is down: it was switched off"
+            ) as failure:
                 await asked(fleet, ends=soon(0.05))
             assert failure.value.fault is EngineFault.TIMEOUT
 

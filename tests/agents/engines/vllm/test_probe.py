@@ -54,7 +54,9 @@ def test_prompts_are_long_fixed_and_within_the_vocabulary(qwen3_folder: Path) ->
     assert policy.tokenizer.token_to_id("<|im_end|>") in chat
     assert max(chat.max(), spread.max()) < 262 <= policy.vocabulary
     assert len(set(spread.tolist())) > 150
-    assert all(np.array_equal(one, other) for one, other in zip(prompts(policy), asked, strict=True))
+    assert all(
+        np.array_equal(one, other) for one, other in zip(prompts(policy), asked, strict=True)
+    )
     assert max(len(prompt) for prompt in prompts(policy, 10**6)) == 511
 
 
@@ -67,7 +69,11 @@ def test_what_is_expected_is_the_log_softmax_in_float64(qwen2_folder: Path) -> N
     policy.model.eval().double()
     with torch.no_grad():
         for row, tokens in zip(said, asked, strict=True):
-            exact = policy.model(input_ids=torch.tensor(tokens)[None].long()).logits[0, -1].log_softmax(-1)
+            exact = (
+                policy.model(input_ids=torch.tensor(tokens)[None].long())
+                .logits[0, -1]
+                .log_softmax(-1)
+            )
             np.testing.assert_allclose(row, exact, atol=2e-5)
 
 
@@ -75,7 +81,9 @@ def test_what_is_shown_behind_a_prompt_is_read_by_token() -> None:
     right = made(0)
     assert not gaps(answer(right), right).any()
     assert not gaps([dict(reversed(list(top.items()))) for top in answer(right)], right).any()
-    assert noise(gaps(altered(right, 1, 0.25), right)).tolist() == pytest.approx([0.25, 0.25 / 48**0.5])
+    assert noise(gaps(altered(right, 1, 0.25), right)).tolist() == pytest.approx(
+        [0.25, 0.25 / 48**0.5]
+    )
 
 
 def test_right_wrong_and_near() -> None:
@@ -84,7 +92,10 @@ def test_right_wrong_and_near() -> None:
     assert compare(answer(new, 5e-5), new, others, ACCEPTED) == ("", [])
     wrong, near = compare(answer(others["before"]), new, others, ACCEPTED)
     assert wrong.endswith("nearest to before") and not near
-    assert compare(answer(new), new, {**others, "hardly": moved(new, 1e-5)}, ACCEPTED) == ("", ["hardly"])
+    assert compare(answer(new), new, {**others, "hardly": moved(new, 1e-5)}, ACCEPTED) == (
+        "",
+        ["hardly"],
+    )
 
 
 def test_each_bound_alone_fails_an_answer() -> None:
@@ -119,5 +130,7 @@ def test_numbers_that_are_none_are_never_right(bad: float) -> None:
         ((0.05, 0.01), "bfloat16", (0.5, 0.04)),
     ],
 )
-def test_noise_is_learned_within_bounds(found: tuple[float, float], dtype: str, right: tuple[float, float]) -> None:
+def test_noise_is_learned_within_bounds(
+    found: tuple[float, float], dtype: str, right: tuple[float, float]
+) -> None:
     assert allowed(np.array(found), dtype).tolist() == pytest.approx(list(right))

@@ -42,10 +42,16 @@ class Server:
 
     def load(self, name: str, path: Path) -> tuple[int, object]:
         if name in self.adapters:
-            return 400, {"error": {"message": f"The lora adapter '{name}' has already been loaded."}}
+            return 400, {
+                "error": {"message": f"The lora adapter '{name}' has already been loaded."}
+            }
         settings = json.loads((path / "adapter_config.json").read_text())
         if settings["r"] > self.limit:
-            return 500, {"error": {"message": f"LoRA rank {settings['r']} is greater than max_lora_rank {self.limit}."}}
+            return 500, {
+                "error": {
+                    "message": f"LoRA rank {settings['r']} is greater than max_lora_rank {self.limit}."
+                }
+            }
         try:
             found = load_file_as_learned(path)
         except Exception as error:
@@ -56,7 +62,11 @@ class Server:
         return 200, "Success"
 
     def unload(self, name: str) -> tuple[int, object]:
-        return (200, "Success") if self.adapters.pop(name, None) is not None else (404, {"error": "not found"})
+        return (
+            (200, "Success")
+            if self.adapters.pop(name, None) is not None
+            else (404, {"error": "not found"})
+        )
 
     @torch.no_grad()
     def complete(self, body: dict) -> tuple[int, object]:
@@ -73,7 +83,12 @@ class Server:
         top = self._top(model, asked)
         name = next(iter(top))
         logprobs = {"tokens": [name], "token_logprobs": [top[name]], "top_logprobs": [top]}
-        choice = {"index": 0, "logprobs": logprobs, "prompt_token_ids": asked, "finish_reason": "length"}
+        choice = {
+            "index": 0,
+            "logprobs": logprobs,
+            "prompt_token_ids": asked,
+            "finish_reason": "length",
+        }
         choice |= {"token_ids": [int(name.removeprefix("token_id:"))], "stop_reason": None}
         return 200, {"id": f"cmpl-{body['request_id']}", "model": model, "choices": [choice]}
 
@@ -81,7 +96,9 @@ class Server:
         key = (None if self.cached_by_prompt_alone else (model, self.answers_as), tuple(prompt))
         logp = self.cache.get(key)
         if logp is None:
-            logp = self.cache[key] = self._forward(self.answers_as or model, prompt)[len(prompt) - 1]
+            logp = self.cache[key] = self._forward(self.answers_as or model, prompt)[
+                len(prompt) - 1
+            ]
         return {f"token_id:{i}": float(v) for v, i in zip(*logp.topk(20), strict=True)}
 
     def _forward(self, model: str, prompt: list[int]) -> torch.Tensor:
@@ -111,7 +128,10 @@ def serve(server: Server) -> tuple[ThreadingHTTPServer, str]:
             if self.path == "/health" and server.ending:
                 server.ending -= 1
                 return self._answer(503, {})
-            cards = [{"id": "policy", "parent": None}, *({"id": n, "parent": "policy"} for n in server.adapters)]
+            cards = [
+                {"id": "policy", "parent": None},
+                *({"id": n, "parent": "policy"} for n in server.adapters),
+            ]
             self._answer(200, {"data": cards})
 
         def do_POST(self) -> None:
@@ -220,7 +240,12 @@ def another_run(qwen3_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.slow
 def test_every_damage_is_detected_before_anything_is_drawn(
-    policy: Policy, url: str, server: Server, another_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: Policy,
+    url: str,
+    server: Server,
+    another_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
@@ -305,7 +330,9 @@ def test_unchanged_weights_are_probed_and_not_loaded_again(
 
 
 @pytest.mark.slow
-def test_a_server_that_starts_again_is_restored(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:
+def test_a_server_that_starts_again_is_restored(
+    policy: Policy, url: str, server: Server, tmp_path: Path
+) -> None:
     made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     server.adapters.clear()
@@ -351,7 +378,9 @@ def test_a_server_restored_while_weights_are_published_has_the_new_ones(
 
 
 @pytest.mark.slow
-def test_one_of_two_servers(policy: Policy, qwen3_folder: Path, url: str, server: Server, tmp_path: Path) -> None:
+def test_one_of_two_servers(
+    policy: Policy, qwen3_folder: Path, url: str, server: Server, tmp_path: Path
+) -> None:
     second = Server(qwen3_folder)
     http, other = serve(second)
     made = publisher(policy, tmp_path, url, other)
@@ -423,7 +452,8 @@ def test_check_refuses_with_numbers(
     with pytest.raises(ValueError, match="LoRA rank 16 is greater than max_lora_rank 8"):
         check_server(url, load_policy(policy.folder, lora=LoraOptions(rank=16)), tmp_path)
     with pytest.raises(
-        ValueError, match=r"outside the policy's vocabulary|its model knows token id 29\d, and .* has 293 ids"
+        ValueError,
+        match=r"outside the policy's vocabulary|its model knows token id 29\d, and .* has 293 ids",
     ):
         check_server(url, load_policy(qwen2_folder), tmp_path)
     with torch.no_grad():

@@ -76,7 +76,8 @@ def engines(log: Path) -> list[int]:
 def runs(pid: int) -> bool:
     try:
         return (
-            f"{pid} (" in Path(f"/proc/{pid}/stat").read_text() and ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+            f"{pid} (" in Path(f"/proc/{pid}/stat").read_text()
+            and ") Z" not in Path(f"/proc/{pid}/stat").read_text()
         )
     except (FileNotFoundError, ProcessLookupError):
         return False
@@ -88,7 +89,9 @@ def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(
     log, waits = tmp_path / "run" / "server.log", []
     unready = module._unready
     monkeypatch.setattr(
-        module, "_unready", lambda client: waits.extend(work.text for work in going_on()) or unready(client)
+        module,
+        "_unready",
+        lambda client: waits.extend(work.text for work in going_on()) or unready(client),
     )
     with VllmServer(
         tiny,
@@ -118,7 +121,11 @@ def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(
 
 
 def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(
-    tiny: Policy, python: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tiny: Policy,
+    python: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level("INFO")
     monkeypatch.setattr(module, "RESTARTS", 2)
@@ -141,7 +148,9 @@ def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(
 
 def test_one_that_ends_while_it_starts_says_why(tiny: Policy, python: Path, tmp_path: Path) -> None:
     server = VllmServer(tiny, log=tmp_path / "server.log", python=python, options=("refuse=true",))
-    with pytest.raises(EngineFailure, match=r"(?s)ended while it started.*no such model.*exit code 3") as caught:
+    with pytest.raises(
+        EngineFailure, match=r"(?s)ended while it started.*no such model.*exit code 3"
+    ) as caught:
         server.__enter__()
     assert caught.value.fault is EngineFault.DOWN and not server.alive
 
@@ -167,7 +176,9 @@ def test_no_server_outlives_a_killed_parent(python: Path, tmp_path: Path) -> Non
         "print('up', flush=True)\ntime.sleep(1000)\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True
+    )
     assert parent.stdout is not None
     with contextlib.closing(parent.stdout):
         assert parent.stdout.readline() == "up\n"
@@ -199,7 +210,9 @@ def learned(policy: Policy, seed: int = 0) -> Policy:
     return policy
 
 
-def test_what_can_be_served_as_it_is_needs_no_options(qwen3_folder: Path, qwen2_folder: Path) -> None:
+def test_what_can_be_served_as_it_is_needs_no_options(
+    qwen3_folder: Path, qwen2_folder: Path
+) -> None:
     for policy in (
         load_policy(qwen3_folder, lora=HEAD),
         load_policy(qwen2_folder, lora=LoraOptions(rank=4, targets=("q_proj", "down_proj"))),
@@ -223,7 +236,9 @@ def test_a_qwen2_with_an_adapted_head_is_the_same_llama(qwen2_folder: Path) -> N
     llama = LlamaForCausalLM(LlamaConfig(**{**config, "attention_bias": True}))
     report = llama.load_state_dict(load_file(qwen2_folder / "model.safetensors"), strict=False)
     assert not report.unexpected_keys
-    assert all(key == "lm_head.weight" or key.endswith("o_proj.bias") for key in report.missing_keys)
+    assert all(
+        key == "lm_head.weight" or key.endswith("o_proj.bias") for key in report.missing_keys
+    )
     for layer in llama.model.layers:
         layer.self_attn.o_proj.bias.zero_()
     llama.tie_weights()
@@ -239,7 +254,8 @@ def test_a_head_that_cannot_be_carried_is_refused_with_numbers(
     config = policy.base.config.to_dict()
     monkeypatch.setattr(policy.base.config, "to_dict", lambda: {**config, "model_type": "gemma9"})
     with pytest.raises(
-        ValueError, match=r"293 x 64, rank 4.*its type is 'gemma9'.*without the head: --targets down_proj"
+        ValueError,
+        match=r"293 x 64, rank 4.*its type is 'gemma9'.*without the head: --targets down_proj",
     ):
         head_options(policy)
     slides = {**config, "use_sliding_window": True, "sliding_window": 128}
