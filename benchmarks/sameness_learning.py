@@ -415,7 +415,7 @@ def type_of_outcome() -> Any:
 SHORT = "--steps 3 --prompts 4 --group 4 --eval-every 2 --eval-tasks 16 --out run"
 WARM = "--episodes 200 --steps 8 --batch 8 --out warm"
 RUNS: dict[str, list[str]] = {
-    "math-python": [f"train math-python {SHORT} --steps 4"],
+    "math-python": [f"train math-python {SHORT}"],
     "aepo": [f"train aepo {SHORT}"],
     "ppo": [f"train ppo {SHORT}"],
     "turn-floor": [f"train turn-floor {SHORT}"],
