@@ -32,7 +32,7 @@ from .engines import open_engine
 from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, PlayedEpisodes, write_result
 from .journal import VOCABULARY, locked, origin_of, writable, write_file, write_trees
 from .model_folder import read_json
-from .players import PLAYERS, play_all
+from .players import PLAYERS, check_player, play_all
 from .scores import Episode, NoScore, Report, foreign_calls, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
 from .source import Source, find, max_tokens, suited
@@ -149,7 +149,7 @@ def prepare(
 ) -> Evaluation:
     """Check everything that can be wrong and return what `run` needs.
 
-    Raises ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    Raises ValueError, TypeError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     if policy and endpoint.model:
         raise ValueError(
@@ -191,6 +191,7 @@ def prepare(
     env = split.env
     if source is not None:
         checked_chat(source, env)
+    check_player(policy, env)
     check_levels(env)
     tasks, name = pick_tasks(split.tasks, episodes, seed), policy or "tiny"
     checked = (env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume)

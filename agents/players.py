@@ -74,11 +74,8 @@ class Observer:
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str:
         """Return the policy's next action; every environment has a policy of its own."""
         if env not in self._minds:
-            make = getattr(env, "expert", None)
-            if make is None:
-                raise TypeError(
-                    f"{type(env).__name__} has no expert() that plays from observations; use `expert`"
-                )
+            check_player("observer", env)
+            make: Callable[[], Any] = getattr(env, "expert")  # noqa: B009 (no method of TextEnv)
             self._minds[env] = make()
         return str(self._minds[env].act(observation))
 
@@ -94,6 +91,14 @@ class Script:
 
 
 PLAYERS: dict[str, Callable[[], Player]] = {"expert": GoldPlayer, "observer": Observer}
+
+
+def check_player(name: str, env: TextEnv) -> None:
+    """Raise TypeError if an environment lacks what the player of this name plays by."""
+    if name == "observer" and not hasattr(env, "expert"):
+        raise TypeError(
+            f"{type(env).__name__} has no expert() that plays from observations; use `expert`"
+        )
 
 
 def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:

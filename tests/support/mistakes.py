@@ -147,6 +147,7 @@ OF_OWN_QUESTIONS: dict[str, str] = {
     "eval turngym/Math-v0 --policy expert --tasks gap.csv": "gap.csv:2: field 'answer' is ''; it needs text",
     "eval turngym/Math-v0 --policy expert --tasks fake.parquet": "fake.parquet is no Parquet file that can be read",
     "eval turngym/Math-v0 --policy expert --split all": "split is 'all', which is for tasks of a list or a file;",
+    "eval own.py:make --policy observer": "QuestionEnv has no expert() that plays from observations; use `expert`",
     "eval own.py:make --policy expert --split test": "its 3 tasks are too few to hold some out for test",
 }
 """Mistakes with questions, tools, graders and files of one's own."""
