@@ -53,6 +53,7 @@ OF_ENV = (
 )  # settings that belong to a recipe's environment
 OF_POLICY = ("difficulty", "option")  # those of them that make it hard or easy
 MEETING = ("MASTER_ADDR", "MASTER_PORT")  # where processes that train together meet
+OWN_ENVIRONMENT = re.compile(r"[\w./-]+:[A-Za-z_]\w*")  # module:Class, file.py:factory
 GRADED = ("turngym/Math-v0", "turngym/MathPython-v0")  # where models have a difficulty of their own
 
 
@@ -221,6 +222,10 @@ def _hint_of_recipe(name: str) -> str:
         return "a recipe is a .toml file whose lines are such as steps = 60"
     if name in (entry.id for entry in entries()):
         return f"that is an environment: turngym train --env {name}"
+    if name.endswith(".py"):
+        return f"that is a file of Python; name the factory in it: turngym train --env {name}:make"
+    if OWN_ENVIRONMENT.fullmatch(name):
+        return f"if it is an environment of your own: turngym train --env {name}"
     return f"{did_you_mean(name, recipe_names())}recipes are {listed_recipes()}, or the path of a .toml file"
 
 
