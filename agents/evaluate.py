@@ -33,7 +33,14 @@ from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, PlayedEpisodes
 from .journal import VOCABULARY, locked, origin_of, writable, write_file, write_trees
 from .model_folder import read_json
 from .players import PLAYERS, check_player, play_all
-from .scores import Episode, NoScore, Report, foreign_calls, from_trees, summarize
+from .scores import (
+    Episode,
+    Report,
+    first_failure,
+    foreign_calls,
+    from_trees,
+    summarize_trees,
+)
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
 from .source import Source, find, max_tokens, suited
 from .trajectory import Key, Tree
@@ -263,22 +270,18 @@ def _report(
     evaluation: Evaluation, done: PlayedEpisodes, trees: Sequence[Tree], usage: dict[str, Any]
 ) -> Report:
     """Return the report; ValueError where no episode was over, or none has a score (NoScore)."""
-    failures = [
-        str(leaf.info.get("error", leaf.stop))
-        for tree in trees
-        for leaf in tree.leaves
-        if not leaf.rewarded
-    ]
-    missing, first = len(done.missing), "".join(failures[:1])
+    missing = len(done.missing)
     if missing == len(done.wanted):
         what = "no episode was over when the token budget was spent"
         raise ValueError(f"{what}; add --resume and a larger --token-budget")
-    try:
-        report = summarize(from_trees(trees), evaluation.ks, same_in(evaluation.env))
-    except NoScore as error:
-        raise NoScore(f"{error}; the first: {first}") from None
-    foreign = foreign_calls(trees, evaluation.env)
-    return replace(report, foreign_calls=foreign, usage=usage, not_played=missing, failure=first)
+    report = summarize_trees(trees, evaluation.ks, same_in(evaluation.env))
+    return replace(
+        report,
+        foreign_calls=foreign_calls(trees, evaluation.env),
+        usage=usage,
+        not_played=missing,
+        failure=first_failure(trees),
+    )
 
 
 def _play(evaluation: Evaluation, done: PlayedEpisodes) -> dict[str, Any]:

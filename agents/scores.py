@@ -267,6 +267,27 @@ def _category(tasks: Sequence[TaskScore]) -> Category:
     )
 
 
+def summarize_trees(
+    trees: Sequence[Tree], ks: Sequence[int] = (), same: Same = spelled_alike
+) -> Report:
+    """Return the report of the episodes in some trees, as `summarize` does; its NoScore names the first failure."""
+    try:
+        return summarize(from_trees(trees), ks, same)
+    except NoScore as error:
+        raise NoScore(f"{error}; the first: {first_failure(trees)}") from None
+
+
+def first_failure(trees: Iterable[Tree]) -> str:
+    """Return what ended the first episode that has no score; "" if all have one."""
+    failures = (
+        str(leaf.info.get("error", leaf.stop))
+        for tree in trees
+        for leaf in tree.leaves
+        if not leaf.rewarded
+    )
+    return next(failures, "")
+
+
 def summarize(
     episodes: Sequence[Episode], ks: Sequence[int] = (), same: Same = spelled_alike
 ) -> Report:

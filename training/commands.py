@@ -23,7 +23,7 @@ from rich.table import Table
 
 from ..agents.commands import Warmup
 from ..agents.eval_command import Eval
-from ..agents.scores import Interval
+from ..agents.scores import Interval, NoScore
 from ..agents.settings import FINETUNING, WarmupOptions
 from ..agents.terminal import Shown, console, mistakes
 from ..envs import choices
@@ -152,10 +152,20 @@ class Train(Shown):
         try:
             hint = run.resume_hint(prepared.folder, self.config)
             with mistakes((ValueError, OSError, FloatingPointError, Refusals), hint):
-                watch(run.execute(prepared), self.config.schedule.steps, notes)
+                self._watch(prepared, notes)
         except KeyboardInterrupt:
             console.print(f"interrupted; {run.resume_hint(prepared.folder, self.config)}")
             raise
+
+    def _watch(self, prepared: PreparedRun, notes: Console) -> None:
+        """Train and show each step; a validation without a score says how to go on once its cause is mended."""
+        from . import run
+
+        try:
+            watch(run.execute(prepared), self.config.schedule.steps, notes)
+        except NoScore as error:
+            hint = run.resume_hint(prepared.folder, self.config)
+            raise NoScore(f"{error}; mend it, then {hint}") from error
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ..agents.engine import EngineFailure, Sampling
 from ..agents.journal import Incident, origin_of
 from ..agents.rollout.collect import collect, shuffled_scores
 from ..agents.rollout.path import Actor
-from ..agents.scores import Report, foreign_calls, from_trees, summarize
+from ..agents.scores import Report, foreign_calls, summarize_trees
 from ..agents.settings import Deadlines
 from ..agents.terminal import shield
 from ..agents.trajectory import Plan, Tree
@@ -130,11 +130,8 @@ class Rollouts:
         grow = partial(collect, self.actor, self.valid_env, group=1, key=(self.seed, VALIDATION))
         grow = partial(grow, sampling=self.sampling, deadlines=self.deadlines)
         with Work("validation"):
-            return summarize(
-                from_trees(
-                    team.grow(grow, self.valid_tasks, partial(logbook.add_incident, at.step))
-                )
-            )
+            trees = team.grow(grow, self.valid_tasks, partial(logbook.add_incident, at.step))
+            return summarize_trees(trees)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,10 @@ def make_forgetful():
     return make(grader=forgot)
 
 
+def make_forgetful_of_one_turn():
+    return QuestionEnv([(f"How warm is {city}?", warm) for city, warm in WARM.items()], forgot)
+
+
 def make_raising():
     return make(grader=parse)
 
@@ -143,6 +147,24 @@ def test_a_factory_with_open_options_is_sent_no_split(turngym):
 def test_a_grader_that_fails_is_named_and_earns_no_zero(name, words, turngym):
     status, _, err = turngym("eval", f"weather.py:{name}", "--policy", "expert")
     assert status == 1 and words in err and "none of 3 episodes was rewarded" in err
+
+
+@pytest.mark.slow
+def test_a_grader_that_fails_in_training_is_named_with_how_to_go_on(turngym):
+    env = ["--env", "weather.py:make_forgetful_of_one_turn"]
+    length = ["--steps", "1", "--prompts", "3", "--group", "2"]
+    status, _, err = turngym("train", *env, *length, "--threads", "1", "--out", "trained")
+    assert status == 1 and err.count("error: ") == 1
+    assert "none of 3 episodes was rewarded" in err
+    assert "the first: the grader forgot returns None (does it lack a `return`?)" in err
+    assert "mend it, then continue with: turngym train --resume --out trained" in err
+    mended = OWN.replace(
+        "def forgot(answer, gold):\n", "def forgot(answer, gold):\n    return 0.5\n"
+    )
+    Path("weather.py").write_text(mended)
+    sys.modules.pop("weather")
+    status, _, err = turngym("train", "--resume", "--out", "trained", *env)
+    assert status == 0, err
 
 
 def test_it_is_played(turngym, monkeypatch):

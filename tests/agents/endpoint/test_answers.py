@@ -9,12 +9,12 @@ import stat
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import evaluate
 from turngym.agents.endpoint import Answer, Endpoint, EndpointPlayer, EndpointRefused
 from turngym.agents.endpoint.finish import Finish, finish_of
 from turngym.agents.journal import read_sealed, read_trees
 from turngym.agents.players import play
 from turngym.agents.replay import replay_journal
+from turngym.agents.scores import NoScore
 from turngym.agents.settings import EndpointOptions
 from turngym.envs import Outcome
 from turngym.envs.registry import make
@@ -132,7 +132,7 @@ def test_a_word_can_be_declared_good(tasks, tmp_path):
         return right(completion(multiply(asked), finish="All-Done"))
 
     with pytest.raises(
-        evaluate.NoScore,
+        NoScore,
         match=r"'All-Done', which is not known.*; if it means.*add --finish-reason All-Done",
     ):
         evaluated(Odd(odd), tasks)

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from turngym.agents import evaluate
 from turngym.agents.endpoint import Endpoint, EndpointPlayer
 from turngym.agents.endpoint.errors import error_page
 from turngym.agents.journal import read_sealed
 from turngym.agents.players import play
+from turngym.agents.scores import NoScore
 from turngym.agents.settings import EndpointOptions
 from turngym.envs.registry import make
 from turngym.tests.support.chat_server import KEY, call, completion, kept, right
@@ -102,9 +102,7 @@ def test_never_and_always_are_kept(tasks, concurrency):
     report, _ = evaluated(server, tasks, return_reasoning="always", concurrency=concurrency)
     assert (report.success.value, len(server.asked)) == (1.0, 8) and "reasoning" not in report.usage
     server = thinking()
-    with pytest.raises(
-        evaluate.NoScore, match="it wants thoughts back: add --return-reasoning always"
-    ):
+    with pytest.raises(NoScore, match="it wants thoughts back: add --return-reasoning always"):
         evaluated(server, tasks, return_reasoning="never", concurrency=concurrency)
     assert not any(message.keys() & GIVEN.keys() for message in sent(server))
 
@@ -139,7 +137,7 @@ def test_thoughts_that_do_not_help_are_not_learned(tasks):
         return right(completion(multiply(asked) | GIVEN))
 
     server = Odd(odd)
-    with pytest.raises(evaluate.NoScore, match="a signature is missing"):
+    with pytest.raises(NoScore, match="a signature is missing"):
         evaluated(server, tasks)
     assert len(server.asked) == 4 + 2 * 4  # each is tried with thoughts once
 
@@ -231,7 +229,5 @@ def test_a_server_that_refuses_thoughts_says_how_to_send_none(tasks):
             return kept(json.dumps({"error": {"message": words}}).encode(), "400 Bad Request")
         return right(completion(multiply(asked) | GIVEN))
 
-    with pytest.raises(
-        evaluate.NoScore, match="add --return-reasoning never, which sends no thoughts back"
-    ):
+    with pytest.raises(NoScore, match="add --return-reasoning never, which sends no thoughts back"):
         evaluated(Odd(odd), tasks, return_reasoning="always")
