@@ -22,10 +22,11 @@ import numpy as np
 
 from ..envs import TextEnv
 from ..envs.question import QuestionEnv
-from ..envs.registry import check_levels, levels_of
+from ..envs.registry import check_levels, levels_of, takes
 from ..envs.splits import Split, open_split
 from ..tools import Format
 from ..tools.files import check_inside, tidy
+from ..tools.formats import text_format
 from .architecture import check_architecture
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
@@ -255,15 +256,27 @@ def run(
 def _taught(
     split: Split, env_id: str, options: Mapping[str, Any], endpoint: EndpointOptions
 ) -> Split:
+    """Return the split with calls in a format that suits the endpoint: taught in text, or of the chat's own tools.
+
+    Raises ValueError: the format is named by the command, or in the environment's code, and is of the other kind.
+    """
     style, text = _format(split.env), endpoint.tool_calls == "text"
     if style is None or text != style.native:
         return split
+    suitable = text_format(split.env.toolbox.schemas).name if text else "hermes"
+    unfit = f"{style.name}, which is not for {endpoint.tool_calls} tool calls"
     if "format" in options:
-        fix = "tags" if text else "hermes, or --tool-calls text"
+        other = "" if text else ", or --tool-calls text"
+        raise ValueError(f"format is {unfit}; take {suitable}{other}")
+    try:
+        return open_split(env_id, {**options, "format": suitable})
+    except ValueError as error:
+        if takes(env_id, "format"):
+            raise
+        made = f"{type(split.env).__name__}(…, format={suitable!r})"
         raise ValueError(
-            f"format is {style.name}, which is not for {endpoint.tool_calls} tool calls; take {fix}"
-        )
-    return open_split(env_id, {**options, "format": "tags" if text else "hermes"})
+            f"{env_id} has calls in the format {unfit}; name another one in its code: {made}"
+        ) from error
 
 
 def _report(

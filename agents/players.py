@@ -15,8 +15,10 @@ from rich.text import Text
 
 from ..envs import Message, StopReason, TextEnv
 from ..envs.question import QuestionEnv
+from ..envs.registry import takes
 from ..envs.splits import begin
 from ..tools import ToolCall
+from ..tools.formats import text_format
 from ..tools.progress import track
 from .engine import EngineFailure
 from .trajectory import NO_TOKENS, Leaf, Tree, Turn, failed_step, root_turn, step
@@ -222,8 +224,9 @@ def _rules(env: TextEnv) -> Iterator[str]:
             }
             blanks = {name: _BLANK.get(kind.get("type"), "…") for name, kind in kinds.items()}
             yield env.format.render(ToolCall(of["name"], blanks))
-        if env.format.native:
-            yield f"Calls are in the format {env.format.name}; `--option format=tags` is easier to type."
+        if env.format.native and env.spec is not None and takes(env.spec.id, "format"):
+            easier = f"`--option format={text_format(env.toolbox.schemas).name}` is easier to type."
+            yield f"Calls are in the format {env.format.name}; {easier}"
     yield ":q leaves, :help shows this again."
 
 

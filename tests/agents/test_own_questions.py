@@ -11,6 +11,7 @@ import pytest
 from turngym import __main__ as cli
 from turngym.agents import terminal
 from turngym.envs.registry import make, module_id, reserved_choices
+from turngym.tests.support.chat_server import ChatServer
 from turngym.tests.support.packages import working_in
 
 OWN = '''
@@ -56,6 +57,11 @@ def make_forgetful_of_one_turn():
 
 def make_raising():
     return make(grader=parse)
+
+
+def make_of_a_format(format="hermes"):
+    rows = [(f"How warm is {city}?", warm) for city, warm in WARM.items()]
+    return QuestionEnv(rows, grade, tools=[lookup], format=format)
 
 
 def make_many():
@@ -165,6 +171,62 @@ def test_a_grader_that_fails_in_training_is_named_with_how_to_go_on(turngym):
     sys.modules.pop("weather")
     status, _, err = turngym("train", "--resume", "--out", "trained", *env)
     assert status == 0, err
+
+
+def calling_in_text(asked):
+    """Look a temperature up in the format of Python, and answer what came back."""
+    last = asked["messages"][-1]["content"]
+    city = last.removeprefix("How warm is ").removesuffix("?")
+    return {"content": f"[lookup(city={city!r})]" if city != last else last}
+
+
+@pytest.mark.parametrize("name", ["make_of_a_format", "make_of_many_options"])
+def test_its_tools_are_called_in_text_by_a_model_behind_a_url(name, turngym):
+    many = "\n\ndef make_of_many_options(**options):\n    return make_of_a_format(**options)\n"
+    Path("weather.py").write_text(OWN + many)
+    server = ChatServer(calling_in_text)
+    with server.run() as url:
+        endpoint = ["--model", "m", "--base-url", url, "--tool-calls", "text"]
+        status, out, err = turngym("eval", f"weather.py:{name}", *endpoint)
+    assert status == 0 and "3 (3 tasks, 0 failed" in out and "100.0 %" in out, err
+    assert "[name(argument=value)]" in server.asked[0]["messages"][0]["content"]
+    assert not any("tools" in asked for asked in server.asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "words"),
+    [
+        (
+            "make",
+            ["--tool-calls", "text"],
+            "weather.py:make has calls in the format hermes, which is not for text tool calls; name another one in its "
+            "code: QuestionEnv(…, format='pythonic')",
+        ),
+        (
+            "make_open",
+            ["--tool-calls", "text"],
+            "name another one in its code: QuestionEnv(…, format='pythonic')",
+        ),
+        (
+            "make_of_a_format",
+            ["--tool-calls", "text", "--option", "format=hermes"],
+            "format is hermes, which is not for text tool calls; take pythonic",
+        ),
+    ],
+)
+def test_a_format_that_does_not_suit_the_server_names_one_that_does(name, args, words, turngym):
+    endpoint = ["--model", "m", "--base-url", "http://127.0.0.1:9"]
+    status, _, err = turngym("eval", f"weather.py:{name}", *endpoint, *args)
+    assert status == 2 and words in err and err.count("\n") == 1
+
+
+def test_a_player_is_told_only_of_options_that_there_are(turngym, monkeypatch):
+    monkeypatch.setattr(terminal.console, "input", lambda *args, **options: ":q")
+    assert "--option format" not in turngym("play", "weather.py:make")[1]
+    assert (
+        "`--option format=pythonic` is easier" in turngym("play", "weather.py:make_of_a_format")[1]
+    )
+    assert "`--option format=tags` is easier" in turngym("play", "turngym/MathPython-v0")[1]
 
 
 def test_it_is_played(turngym, monkeypatch):

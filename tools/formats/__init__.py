@@ -19,7 +19,7 @@ from typing import Any
 from ..core import brief, pick
 from .core import LARGEST, Format, Hermes, LlamaJson, Parsed, ToolCall, check_tool, closing
 
-__all__ = ["FORMATS", "Format", "Parsed", "ToolCall", "get_format"]
+__all__ = ["FORMATS", "Format", "Parsed", "ToolCall", "get_format", "text_format"]
 
 _NAME = r"[^\W\d][\w.]*+"
 # A string that is not closed reaches to the end, so that no bracket in it counts before its end is written.
@@ -371,3 +371,17 @@ FORMATS: dict[str, Format] = {
 
 get_format = partial(pick, FORMATS, "tool-call format")
 """Return the format of a name; raises ValueError with the nearest name."""
+
+
+def text_format(schemas: Sequence[dict[str, Any]]) -> Format:
+    """Return the format that a system prompt teaches best for tools: tags if each has one, else calls as in Python."""
+    every_tool_has_a_tag = all(_has_tag(schema["function"]) for schema in schemas)
+    return FORMATS["tags" if every_tool_has_a_tag else "pythonic"]
+
+
+def _has_tag(function: dict[str, Any]) -> bool:
+    """Return whether a tag can call a tool: there is one of its name, and needs no other argument than the tag's."""
+    arguments = {tag.argument for tag in TAGS if tag.tool == function["name"]}
+    parameters = function["parameters"]
+    needed = {*parameters.get("required", ())}
+    return needed <= arguments <= parameters["properties"].keys() and bool(arguments)
