@@ -13,6 +13,7 @@ from turngym.agents import terminal
 from turngym.envs.registry import make, module_id, reserved_choices
 from turngym.tests.support.chat_server import ChatServer
 from turngym.tests.support.packages import working_in
+from turngym.training.comparison.plan import plan
 
 OWN = '''
 from turngym.envs import QuestionEnv
@@ -272,10 +273,23 @@ def test_it_is_trained_resumed_and_audited(turngym):
     assert turngym("eval", "weather.py:make", "--policy", "run", "--max-tokens", "12")[0] == 0
 
 
+def test_a_comparison_on_it_takes_as_many_prompts_and_says_what_validates(folder):
+    changes = {"env": "weather:make", "threads": 1}
+    with pytest.raises(
+        ValueError, match="the task set has 3 tasks; use fewer prompts: --prompts 3"
+    ):
+        plan(["grpo"], "math-python", 1, changes)
+    lines = plan(["grpo", "rloo"], "math-python", 1, {**changes, "prompts": 3}).lines
+    said = "weather:make has 3 tasks and no splits, so the validation is on the training tasks"
+    assert [line for line in lines if said in line] == [
+        f"{said}: with 10 or more, some are held out"
+    ]
+
+
 @pytest.mark.slow
 def test_methods_are_compared_on_it(turngym):
     Path("short.toml").write_text(
-        "prompts = 3\ngroup = 2\nmax_tokens = 8\nsteps = 1\neval_tasks = 3\nthreads = 1\n"
+        "group = 2\nmax_tokens = 8\nsteps = 1\neval_tasks = 3\nthreads = 1\n"
     )
     compare = [
         "compare",
@@ -285,12 +299,15 @@ def test_methods_are_compared_on_it(turngym):
         "short.toml",
         "--env",
         "weather.py:make",
+        "--prompts",
+        "3",
         "--seeds",
         "1",
         "--out",
         "c",
     ]
-    assert turngym(*compare)[0] == 0
+    status, out, _ = turngym(*compare)
+    assert status == 0 and out.count("the validation is on the training tasks") == 1
     assert turngym(*compare, "--resume")[0] == 0
 
 

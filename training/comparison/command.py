@@ -88,6 +88,8 @@ class Compare(_Runs):
     """A run ends after the step in which training has drawn this many tokens. 0 means no limit."""
     eval_every: int | None = None
     """Steps between validations. A smaller number shows more exactly when a success was reached."""
+    prompts: int | None = None
+    """Tasks of a step, instead of those of `--on`; at most as many as there are tasks to train on."""
 
     def run(self) -> int:
         with self.shown() as notes:
@@ -187,6 +189,7 @@ class Compare(_Runs):
             "steps",
             "token_budget",
             "eval_every",
+            "prompts",
         )
         values = {name: getattr(self, name) for name in names}
         changes = {name: value for name, value in values.items() if value is not None}

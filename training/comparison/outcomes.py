@@ -30,6 +30,7 @@ from .results import (
     MethodResult,
     effects,
     method_results,
+    percent,
     read_history,
 )
 
@@ -375,7 +376,7 @@ def effect_tables(
 
 
 def _percent(own_term: Mapping[int, float], place: int) -> str:
-    return f"{100 * own_term[sorted(own_term)[place]]:.2g}" if own_term else NONE
+    return percent(own_term[sorted(own_term)[place]]) if own_term else NONE
 
 
 def tables(found: Mapping[str, MethodResult], reference: str, seeds: int) -> list[Table]:

@@ -319,8 +319,8 @@ def plan(
     comparison = Comparison(
         folder_of("compare", out, resume), on, configs, judged, lines, final, against, flat(base)
     )
-    try_runs(configs)
-    return comparison
+    notes = try_runs(configs)
+    return replace(comparison, lines=(*comparison.lines, *notes))
 
 
 def check_picture(what: str) -> None:
@@ -331,12 +331,19 @@ def check_picture(what: str) -> None:
         )
 
 
-def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
-    """Check each method, then prepare a run of each, with `changes`, in a folder that goes. ValueError names it."""
+def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> tuple[str, ...]:
+    """Check each method, then prepare a run of each, with `changes`, in a folder that goes. ValueError names it.
+
+    Returns what is to be known of the tasks of training and validation, such as that they are the same.
+    """
+    notes = dict[str, None]()  # in the order in which they came, each once
 
     def prepare(config: TrainConfig) -> None:
-        with TemporaryDirectory() as scratch:
-            run.prepare(config.changed(out=scratch, **changes)).close()
+        with (
+            TemporaryDirectory() as scratch,
+            closing(run.prepare(config.changed(out=scratch, **changes))) as prepared,
+        ):
+            notes.update(dict.fromkeys((prepared.train.note, prepared.valid.note)))
 
     for check in (lambda config: check_methods(config.method), prepare):
         for name, config in configs.items():
@@ -344,6 +351,7 @@ def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
                 check(config)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
+    return tuple(note for note in notes if note)
 
 
 def methods_of(recipes_of_methods: Sequence[str]) -> list[str]:

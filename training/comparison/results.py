@@ -23,6 +23,7 @@ from .plan import Comparison
 
 TURN = "entropy_turn/"
 ACTIONS = ("action_entropy", "decision_entropy", "valid_actions", "surprise", "mutual_information")
+SMALLEST_PERCENT = 0.001  # that is written out
 COSTS = ("steps", "tokens", "tool_calls", "turns", "seconds")
 PARTS = ("mean", "variance", "jumps")  # of `Entropy`
 
@@ -289,13 +290,21 @@ class MethodEffect:
 
     def advice(self, method: str, reference: str) -> str:
         """Return what to do about a method that changed nothing."""
-        largest = 100 * max(self.own_term.values(), default=0.0)
-        share = f", its own term at most {largest:.2g} % of the gradient" if self.own_term else ""
+        largest = percent(max(self.own_term.values(), default=0.0))
+        share = f", its own term at most {largest} % of the gradient" if self.own_term else ""
         return (
             f"{method} {self.described()}{share}: its numbers are those of {reference}. "
             "Give it a larger coefficient or more steps, or compare where the control of entropy decides: "
             "--on late-bloomer."
         )
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with two digits that count and never with an exponent."""
+    value = 100 * share
+    if 0 < value < SMALLEST_PERCENT:
+        return f"< {SMALLEST_PERCENT}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def effects(comparison: Comparison) -> dict[str, MethodEffect]:

@@ -6,7 +6,7 @@ import pytest
 
 from turngym.training.comparison.effect import EFFECT, Effect, digests, read_effect
 from turngym.training.comparison.outcomes import effect_tables
-from turngym.training.comparison.results import MethodEffect, _beside
+from turngym.training.comparison.results import MethodEffect, _beside, percent
 
 LINE = '{{"turns": [{{"text": "{text}", "tokens": {tokens}, "entropy": [{entropy}]}}]}}\n'
 
@@ -90,3 +90,16 @@ def test_a_method_that_changed_nothing_is_told_what_to_do():
         "epo changed no episode in 3 steps: its numbers are those of grpo"
     )
     assert effect_tables({"epo": unmeasured}, "grpo")[0].rows[0][1:3] == ("–", "–")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(1.0, "100"), (0.997, "100"), (0.123, "12"), (0.0123, "1.2"), (3e-5, "0.003"), (0.0, "0")],
+)
+def test_a_share_is_written_without_an_exponent(share, text):
+    assert percent(share) == text
+    assert effect_tables({"epo": MethodEffect({0: 1}, 3, {1: share})}, "grpo")[0].rows[0][1] == text
+
+
+def test_a_share_too_small_to_write_is_said_to_be_below():
+    assert percent(3e-9) == "< 0.001"
