@@ -128,6 +128,7 @@ class Eval(Shown):
                 self.env, self.kwargs(), self.policy, ks=self.k, choice=self.engine, **own
             )
             other = self.against and read_against(self.against, prepared.env, set(prepared.tasks))
+        notes.print(prepared.begins, markup=False, soft_wrap=True)
         if prepared.note:
             notes.print(prepared.note, markup=False, soft_wrap=True)
         try:

@@ -9,6 +9,7 @@ written. An episode that has a score is never played twice. `vocabulary.json` sa
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +23,7 @@ import numpy as np
 
 from ..envs import TextEnv
 from ..envs.question import QuestionEnv
-from ..envs.registry import check_levels, levels_of, takes
+from ..envs.registry import check_levels, levels_of, module_id, takes
 from ..envs.splits import Split, open_split
 from ..tools import Format
 from ..tools.files import check_inside, tidy
@@ -43,7 +44,7 @@ from .scores import (
     summarize_trees,
 )
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
-from .source import Source, find, max_tokens, suited
+from .source import Source, find, max_tokens, setting_of, suited
 from .trajectory import Key, Tree
 from .votes import same_in
 
@@ -79,6 +80,28 @@ class Evaluation:
             (sample, 0, task, 0) if self.source is None else (self.seed, 0, task, sample)
             for task, sample in each
         ]
+
+    @property
+    def begins(self) -> str:
+        """What is evaluated, and where; of a policy that was trained elsewhere also how to evaluate it there."""
+        env_id = self.env.spec.id if self.env.spec is not None else type(self.env).__name__
+        policy = self.player if self.endpoint is None else self.endpoint.model
+        line = f"evaluating {policy} on {env_id}"
+        trained = self._trained_on()
+        if trained in ("", env_id):
+            return line
+        there = shlex.join(["turngym", "eval", trained, "--policy", policy])
+        return f"{line}; it was trained on {trained}, where it is evaluated by: {there}"
+
+    def _trained_on(self) -> str:
+        """Return the environment that the policy's run names; "" if the policy is of no run, or the run names none."""
+        if self.source is None or self.source.run is None:
+            return ""
+        try:
+            trained = str(setting_of(self.source.run, "env"))
+            return module_id(trained)
+        except ValueError:  # it is only a hint, and the policy itself is whole
+            return ""
 
     def settings(self) -> dict[str, Any]:
         """Return all that the episodes depend on, as JSON data."""

@@ -115,6 +115,7 @@ def turngym(folder, capsys):
 def test_it_is_evaluated_whole_and_replayed(turngym):
     status, out, _ = turngym("eval", "weather.py:make", "--policy", "expert", "--out", "e")
     assert status == 0 and "3 (3 tasks, 0 failed" in out and "100.0 %" in out
+    assert out.splitlines()[0] == "evaluating expert on weather:make"
     assert "weather.py:make has no splits: the evaluation has all of its 3 tasks" in out
     assert json.loads(Path("e/trees.jsonl").read_text().splitlines()[0])["env"] == "weather:make"
     for spelled in ("weather.py:make", "weather:make"):
@@ -172,6 +173,12 @@ def test_a_grader_that_fails_in_training_is_named_with_how_to_go_on(turngym):
     sys.modules.pop("weather")
     status, _, err = turngym("train", "--resume", "--out", "trained", *env)
     assert status == 0, err
+    _, out, _ = turngym("eval", "--policy", "trained", "--episodes", "1")
+    there = "turngym eval weather:make_forgetful_of_one_turn --policy trained"
+    assert out.startswith("evaluating trained on turngym/MathPython-v0; it was trained on weather")
+    assert out.splitlines()[0].endswith(f"where it is evaluated by: {there}")
+    _, out, _ = turngym("eval", env[1], "--policy", "trained", "--episodes", "1")
+    assert out.splitlines()[0] == f"evaluating trained on {there.split()[2]}"
 
 
 def calling_in_text(asked):

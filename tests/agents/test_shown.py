@@ -245,7 +245,9 @@ def test_a_quiet_command_prints_its_results_and_errors(capsys, monkeypatch):
             cli.main(["eval", "tests/Whole-v0", "--policy", "expert", "--episodes", "1", *more])
         assert left.value.code == 0
         outputs.append(capsys.readouterr().out)
-    assert outputs[0].startswith("tests/Whole-v0 has no splits") and outputs[1].startswith(" what ")
+    assert outputs[0].startswith(
+        "evaluating expert on tests/Whole-v0\ntests/Whole-v0 has no splits"
+    ) and outputs[1].startswith(" what ")
     assert outputs[0].endswith(outputs[1])
     with pytest.raises(SystemExit) as left:
         cli.main(["eval", "turngym/Mth-v0", "--quiet"])
