@@ -283,11 +283,11 @@ def _taught(
 
     Raises ValueError: the format is named by the command, or in the environment's code, and is of the other kind.
     """
-    style, text = _format(split.env), endpoint.tool_calls == "text"
-    if style is None or text != style.native:
+    env, text = split.env, endpoint.tool_calls == "text"
+    if not isinstance(env, QuestionEnv) or not len(env.toolbox) or text != env.format.native:
         return split
-    suitable = text_format(split.env.toolbox.schemas).name if text else "hermes"
-    unfit = f"{style.name}, which is not for {endpoint.tool_calls} tool calls"
+    suitable = text_format(env.toolbox.schemas).name if text else "hermes"
+    unfit = f"{env.format.name}, which is not for {endpoint.tool_calls} tool calls"
     if "format" in options:
         other = "" if text else ", or --tool-calls text"
         raise ValueError(f"format is {unfit}; take {suitable}{other}")
@@ -296,7 +296,7 @@ def _taught(
     except ValueError as error:
         if takes(env_id, "format"):
             raise
-        made = f"{type(split.env).__name__}(…, format={suitable!r})"
+        made = f"{type(env).__name__}(…, format={suitable!r})"
         raise ValueError(
             f"{env_id} has calls in the format {unfit}; name another one in its code: {made}"
         ) from error
