@@ -322,19 +322,41 @@ def tasks_of(
     return tasks
 
 
-def apply_holdout(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]:
-    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts."""
-    if holdout:
-        tasks = [
-            task
-            for task in tasks
-            if (text_share(_SALT + task.prompt) < holdout) == (split == "valid")
-        ]
-        if not tasks:
-            raise ValueError(
-                f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2"
-            )
-    return tasks
+def apply_holdout(
+    tasks: list[Task], what: str, split: str, holdout: float, whole: bool = False
+) -> list[Task]:
+    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts.
+
+    `whole` says that without a holdout `what` gives all tasks to both, for the error. Raises ValueError where no task
+    is left; the message names a holdout that leaves some on both sides.
+    """
+    if not holdout:
+        return tasks
+    shares = [text_share(_SALT + task.prompt) for task in tasks]
+    valid = [task for task, share in zip(tasks, shares, strict=True) if share < holdout]
+    train = [task for task, share in zip(tasks, shares, strict=True) if share >= holdout]
+    chosen = valid if split == "valid" else train
+    if chosen:
+        return chosen
+    fixes = []
+    parting = _parting_holdout(shares)
+    if parting is not None:
+        held_out = sum(share < parting for share in shares)
+        fixes.append(f"--option holdout={parting} holds out {held_out} of its {len(tasks)}")
+    if whole:
+        fixes.append("--option holdout=0 trains and validates on all of them")
+    fix = ", ".join(fixes) or "its problems are all the same"
+    raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; {fix}")
+
+
+def _parting_holdout(shares: Sequence[float]) -> float | None:
+    """Return the shortest number just above the smallest share that is not above the largest; None if all are one."""
+    least, most = min(shares), max(shares)
+    for digits in range(2, 18):
+        holdout = round(math.ceil(least * 10**digits) / 10**digits, digits)
+        if least < holdout <= most:
+            return holdout
+    return None
 
 
 def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTasks:
@@ -365,7 +387,7 @@ def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOp
     named_rows = ((f"{path}:{number}", f"{path.name}-{number}", row) for number, row in rows)
     tasks = tasks_of(named_rows, str(path), shapes, options)
     return ListTasks(
-        apply_holdout(tasks, str(path), options.split, options.holdout or 0.0),
+        apply_holdout(tasks, str(path), options.split, options.holdout or 0.0, whole=True),
         path.name,
         options.split,
     )

@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -309,3 +310,28 @@ def test_a_task_is_made_of_its_row(tmp_path):
     )
     with pytest.raises(ValueError, match=r"t.jsonl:2 has no extra \(1 rows cannot be used"):
         load_jsonl(path, SourceOptions(make=make))
+
+
+@pytest.mark.parametrize("count", [2, 3, 9])
+@pytest.mark.parametrize(("split", "holdout"), [("valid", 1e-9), ("train", 0.999999)])
+def test_a_holdout_that_leaves_nothing_is_refused_with_one_that_parts(
+    count, split, holdout, tmp_path
+):
+    path = tmp_path / "t.jsonl"
+    rows = [{"question": f"{number} + {number}?", "answer": 2 * number} for number in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=f"leaves no task of .* for {split}") as refused:
+        load_jsonl(path, SourceOptions(split, holdout=holdout))
+    offered = re.search(r"--option holdout=(\S+) holds out (\d+) of its (\d+)", str(refused.value))
+    share, held_out, total = float(offered[1]), int(offered[2]), int(offered[3])
+    parts = [load_jsonl(path, SourceOptions(part, holdout=share)) for part in ("valid", "train")]
+    assert [len(part) for part in parts] == [held_out, total - held_out]
+    assert str(refused.value).endswith("--option holdout=0 trains and validates on all of them")
+
+
+def test_one_task_cannot_be_parted(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"question": "1 + 1?", "answer": 2}\n')
+    words = "for train; --option holdout=0 trains and validates on all of them"
+    with pytest.raises(ValueError, match=words):
+        load_jsonl(path, SourceOptions("train", holdout=0.999999))
