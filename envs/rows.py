@@ -300,9 +300,11 @@ def tasks_of(
     A row may hold an `id`, which then names the task, and a category in one of `KINDS`. Of `shapes` the first pair that
     a row has is used; `what` says where the rows are from.
 
-    Raises ValueError where more than `bad_rows` rows cannot be used; the message names the first.
+    Raises ValueError where more than `bad_rows` rows cannot be used; the message names the first. Also where two rows
+    give one id: a journal and a report could not tell their tasks apart.
     """
     tasks, faults = [], []
+    places: dict[str, str] = {}  # of ids
     for where, name, row in rows:
         try:
             question = read_row(row, shapes, options.check_gold)
@@ -310,6 +312,12 @@ def tasks_of(
             tasks.append(replace(task, category=question.category, opening=question.opening))
         except ValueError as fault:
             faults.append(f"{where}{fault}")
+            continue
+        if "id" in row and task.id in places:
+            raise ValueError(
+                f"{places[task.id]} and {where} have the id {task.id!r}; give each its own"
+            )
+        places[task.id] = where
     if len(faults) > options.bad_rows:
         more = (
             f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"

@@ -147,6 +147,7 @@ OF_OWN_QUESTIONS: dict[str, str] = {
     "eval turngym/Math-v0 --policy expert --tasks gap.csv": "gap.csv:2: field 'answer' is ''; it needs text",
     "eval turngym/Math-v0 --policy expert --tasks fake.parquet": "fake.parquet is no Parquet file that can be read",
     "eval turngym/Math-v0 --policy expert --split all": "split is 'all', which is for tasks of a list or a file;",
+    "eval turngym/Math-v0 --policy expert --tasks ids.csv": "ids.csv:2 and ids.csv:3 have the id 'x'; give each its",
     "train --env turngym/Math-v0 --tasks three.csv --prompts 1": "three.csv for valid; --option holdout=0.",
     "eval own.py:make --policy expert --split test": "its 3 tasks are too few to hold some out for test",
 }
@@ -229,6 +230,7 @@ FILES = {
     "semicolon.csv": "question;answer\na?;1\n",
     "object.json": '{"train": [{"question": "a?", "answer": "1"}]}',
     "three.csv": "question,answer\n1+1?,2\n2+2?,4\n3+3?,6\n",
+    "ids.csv": "id,question,answer\nx,1+1?,2\nx,2+2?,4\n",
     "gap.csv": "question,answer\na?,\n",
     "fake.parquet": "PAR1",
     "good.jsonl": '{"problem": "1+1?", "answer": "2"}\n',
