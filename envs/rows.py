@@ -32,6 +32,9 @@ KINDS = (
 _GROUPED_NUMBER = re.compile(r"[^\w,(\[{]*\d{1,3}(?:,\d{3})+(?!\d)[^,]*")
 _MISSING = ("nan", "NaN", "<NA>")  # how pandas writes a missing value
 _NAME_FIELDS = "name others with problem_field and answer_field"
+_NAME_FIELDS_IN_CODE = (
+    "rename them, or use load_tasks(FILE, SourceOptions(problem_field=…, answer_field=…))"
+)
 _BOMS_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
@@ -138,11 +141,11 @@ class Fields:
 
 
 VERL = Fields("prompt", "reward_model.ground_truth", category="data_source")
-# The fields that need no naming.
+# The fields that need no naming; an answer may be a list of right ones.
 SHAPES = (
-    Fields("problem", "answer"),
-    Fields("question", "answer"),
-    Fields("prompt", "answer"),
+    Fields("problem", "answer", gold=right_answers),
+    Fields("question", "answer", gold=right_answers),
+    Fields("prompt", "answer", gold=right_answers),
     VERL,
 )
 
@@ -260,6 +263,7 @@ class SourceOptions:
     shapes: Sequence[Fields] = (
         SHAPES  # the fields that need no naming; named ones are read as the first of these are
     )
+    by_command: bool = True  # whether the options above can be set by --option; the author of a `QuestionEnv` has none
     make: Make = plain_task  # raises ValueError, with the end of a sentence, where the row holds something wrong
 
     def __post_init__(self) -> None:
@@ -303,11 +307,12 @@ def tasks_of(
     Raises ValueError where more than `bad_rows` rows cannot be used; the message names the first. Also where two rows
     give one id: a journal and a report could not tell their tasks apart.
     """
+    fix = _NAME_FIELDS if options.by_command else _NAME_FIELDS_IN_CODE
     tasks, faults = [], []
     places: dict[str, str] = {}  # of ids
     for where, name, row in rows:
         try:
-            question = read_row(row, shapes, options.check_gold)
+            question = read_row(row, shapes, options.check_gold, fix)
             task = options.make(str(row.get("id", name)), question.prompt, question.golds, row)
             tasks.append(replace(task, category=question.category, opening=question.opening))
         except ValueError as fault:
@@ -319,11 +324,11 @@ def tasks_of(
             )
         places[task.id] = where
     if len(faults) > options.bad_rows:
-        more = (
-            f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"
-            if tasks
-            else ""
-        )
+        more = ""
+        if tasks and options.by_command:
+            more = f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"
+        elif len(faults) > 1:
+            more = f" ({len(faults)} rows cannot be used)"
         raise ValueError(faults[0] + more)
     if not tasks:
         raise ValueError(f"{what} has no rows; it needs rows with {expected(shapes)}")

@@ -90,7 +90,9 @@ def test_a_dot_reaches_into_a_nested_row():
 def test_what_cannot_be_used_is_named_with_its_field_and_value():
     with pytest.raises(ValueError, match=r"^: field 'problem' is None; it needs text$"):
         read_row({"problem": None, "answer": "1"}, SHAPES)
-    with pytest.raises(ValueError, match=r"^: field 'answer' is \[\]; it needs text$"):
+    with pytest.raises(
+        ValueError, match=r"^: field 'answer' is \[\]; it needs a text, or a list of texts$"
+    ):
         read_row({"problem": "p", "answer": []}, SHAPES)
     with pytest.raises(
         ValueError, match=r"^ has a list; a row needs `problem, answer` or `question, answer`"
@@ -192,7 +194,10 @@ def test_gzip_is_read_like_plain_text(tmp_path):
         ({"problem": " ", "answer": "1"}, r"t.jsonl:2: field 'problem' is ' '; it needs text"),
         ({"problem": "a", "answer": ""}, r"t.jsonl:2: field 'answer' is ''; it needs text"),
         ({"problem": "a", "answer": None}, r"t.jsonl:2: field 'answer' is None; it needs text"),
-        ({"problem": "a", "answer": ["1"]}, r"t.jsonl:2: field 'answer' is \['1'\]; it needs text"),
+        (
+            {"problem": "a", "answer": [["1"]]},
+            r"t.jsonl:2: field 'answer' is \[\['1'\]\]; it needs text",
+        ),
         (
             {"problem": "a", "answer": "42"},
             r"t.jsonl:2: field 'answer' is '42': 42 is refused here",
