@@ -201,6 +201,8 @@ class QuestionEnv(TextEnv):
         max_turns: int = 4,
         tool_timeout: float = TOOL_TIMEOUT,
     ) -> None:
+        if not isinstance(system, str):
+            raise TypeError(f'system is {system!r:.60}; it must be a text: system="…"')
         super().__init__(max_turns if tools else 1)
         self.tasks: Tasks = as_task_set(tasks)
         self.grader: Grader = as_grader(grader)

@@ -383,7 +383,10 @@ def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTa
     """
     path = Path(path)
     # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
-    return tasks_of_file(path, json_rows(path, number_type=str), options or SourceOptions())
+    is_named_so = ".jsonl" in path.suffixes
+    fix = "" if is_named_so else "; only .json, .csv, .tsv and .parquet files are read as others"
+    rows = json_rows(path, number_type=str, fix=fix)
+    return tasks_of_file(path, rows, options or SourceOptions())
 
 
 def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOptions) -> ListTasks:
@@ -407,11 +410,12 @@ def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOp
 
 
 def json_rows(
-    path: Path, number_type: Callable[[str], Any] | None = None
+    path: Path, number_type: Callable[[str], Any] | None = None, fix: str = ""
 ) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8), each with the number of its line.
 
-    Blank lines are skipped. `number_type` makes a number of its text; an int or a float when left out.
+    Blank lines are skipped. `number_type` makes a number of its text; an int or a float when left out. `fix` ends the
+    error of a line that is not JSON.
 
     Raises ValueError where a line is not JSON or too long, or the file is not complete, is no plain file, or holds too
     much: of few bytes a packed file can make very many.
@@ -427,7 +431,7 @@ def json_rows(
         where = str(error)
         if isinstance(error, json.JSONDecodeError):
             where = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
-        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {where}") from None
+        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {where}{fix}") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
 
