@@ -366,7 +366,7 @@ def _parting_holdout(shares: Sequence[float]) -> float | None:
     """Return the shortest number just above the smallest share that is not above the largest; None if all are one."""
     least, most = min(shares), max(shares)
     for digits in range(2, 18):
-        holdout = round(math.ceil(least * 10**digits) / 10**digits, digits)
+        holdout: float = round(math.ceil(least * 10**digits) / 10**digits, digits)
         if least < holdout <= most:
             return holdout
     return None
