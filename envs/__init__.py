@@ -2,7 +2,7 @@
 
 - core: the base class of all environments: turns, forks, snapshots; the text space
 - question: questions with tools, `tasks x tools x grader`
-- graders: graders made of plain functions
+- graders: graders made of plain functions, and of several
 - vector: many environments, stepped one after the other
 - rewards: several named rewards of an episode, and their weighted sum
 - registry: the ids, what makes them and with which options
@@ -20,9 +20,10 @@
 """
 
 from .core import EnvFailure, Outcome, Reply, StopReason, TextEnv, fork, outcome_of
+from .graders import Rubric
 from .question import QuestionEnv
 from .registry import register_all
-from .rewards import Rewards, Rubric
+from .rewards import Rewards
 from .sources import load_tasks
 from .tasks import ListTasks, Message, Task
 from .vector import TextVectorEnv

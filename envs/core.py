@@ -87,7 +87,7 @@ class TextEnv(gymnasium.Env[str, str]):
     Authors write `on_reset` and `on_step` and, where an expert exists, `gold`. Attributes named in `shared` are
     read-only and shared by forks, attributes with a `fork` method are forked by it, all others are deep-copied.
 
-    Raises ValueError where `max_turns` is below 1; gymnasium.error.ResetNeeded where `step` is called before `reset` or
+    Raises ValueError where `max_turns` is no whole number or below 1; gymnasium.error.ResetNeeded where `step` is called before `reset` or
     after the episode ended, or a `reset` in another thread took its episode away.
     """
 
@@ -100,6 +100,8 @@ class TextEnv(gymnasium.Env[str, str]):
     )
 
     def __init__(self, max_turns: int = 8) -> None:
+        if not isinstance(max_turns, int | np.integer):
+            raise ValueError(f"max_turns is {max_turns!r}; it must be a whole number, such as 5")
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; an episode needs at least 1 turn")
         self.max_turns = max_turns

@@ -30,7 +30,7 @@ from ..tools.formats import unfenced
 from ..tools.formats.foreign import foreign_call
 from ..tools.plugins import as_tools, forked
 from .core import MAX_BYTES, Reply, StopReason, TextEnv, TextSpace
-from .graders import FunctionGrader, as_grader
+from .graders import as_grader
 from .task_sets import as_task_set
 from .tasks import Message, Task, Tasks, choose_index
 
@@ -201,6 +201,8 @@ class QuestionEnv(TextEnv):
         max_turns: int = 4,
         tool_timeout: float = TOOL_TIMEOUT,
     ) -> None:
+        if not isinstance(system, str):
+            raise TypeError(f'system is {system!r:.60}; it must be a text: system="…"')
         super().__init__(max_turns if tools else 1)
         self.tasks: Tasks = as_task_set(tasks)
         self.grader: Grader = as_grader(grader)
@@ -261,7 +263,8 @@ class QuestionEnv(TextEnv):
         if self.task is None:
             raise RuntimeError("gold() needs an episode: call reset() first")
         gold = self.task.gold
-        answer = gold if isinstance(self.grader, FunctionGrader) else f"\\boxed{{{gold}}}"
+        is_plain = getattr(self.grader, "takes_plain_answers", False)
+        answer = gold if is_plain else f"\\boxed{{{gold}}}"
         if "python" not in self.toolbox.tools or self.turn or self.max_turns == 1:
             return [answer]
         number = gold.removeprefix("-").isdecimal() and gold.isascii()

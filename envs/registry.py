@@ -132,11 +132,20 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
         lacks_option = "required" in str(error) and str(error).startswith(
             (f"{own}()", f"{own}.__init__()")
         )
-        hint = "; give it a default, or name it with --option" if lacks_option else place(error)
+        hint = _near_argument(error) + place(error)
+        if lacks_option:
+            hint = "; give it a default, or name it with --option"
         raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}{hint}") from error
     if env is None:
         raise TypeError(
             f"{env_id} returns None; it has to return the environment: does it lack a `return`?"
+        )
+    if inspect.iscoroutine(env):
+        env.close()
+        raise TypeError(f"{env_id} is async; write it as a plain function: def, not async def")
+    if inspect.isclass(env):
+        raise TypeError(
+            f"{env_id} returns the class {env.__name__}; return an instance: {env.__name__}(…)"
         )
     if not isinstance(env, TextEnv):
         raise TypeError(
@@ -150,6 +159,17 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     env.spec.id = env_id
     env.spec.kwargs |= kwargs
     return env
+
+
+def _near_argument(error: TypeError) -> str:
+    """Return the argument of `QuestionEnv` that a call of it may have misspelled, behind a semicolon; else nothing."""
+    call = re.search(
+        r"QuestionEnv\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)
+    )
+    if call is None:
+        return ""
+    arguments = [*inspect.signature(QuestionEnv).parameters]
+    return f"; {did_you_mean(call[1], arguments)}its arguments are {', '.join(arguments)}"
 
 
 def defaults_of(env_id: str) -> dict[str, Any]:

@@ -76,37 +76,6 @@ class Grade(NamedTuple):
     error: str | None = None  # why it failed
 
 
-class Rubric:
-    """Several graders of one completion, each with a name and a weight.
-
-    graders: By name: a `Grader`, or a function of the completion and the gold that returns a number. The first `Grader`
-        says what the agent answered; where there are functions only, that is all it wrote.
-    weights: What each counts, 1 where none is named.
-
-    Raises ValueError as `Rewards` does, and TypeError where one can grade nothing.
-    """
-
-    def __init__(self, graders: Mapping[str, Any], weights: Named | None = None) -> None:
-        self.weights, self.graders = check_weights(graders, weights or {}), dict(graders)
-        for name, grader in graders.items():
-            if not (hasattr(grader, "grade") or callable(grader)):
-                takes = "a rubric takes graders, and functions of completion and gold"
-                raise TypeError(f"{name} is {grader!r:.60}; {takes}")
-
-    def grade(self, *, completion: str, gold: str) -> Grade:
-        """Return the verdict of all; answer and rule are those of the first grader."""
-        rewards: dict[str, float] = {}
-        first: tuple[str | None, str] | None = None
-        for name, grader in self.graders.items():
-            if hasattr(grader, "grade"):
-                verdict = grader.grade(completion=completion, gold=gold)
-                rewards[name], first = verdict.score, first or (verdict.answer, verdict.how)
-            else:
-                rewards[name] = grader(completion, gold)
-        answer, how = first or (completion.strip() or None, "rubric")
-        return Grade(Rewards(rewards, self.weights), answer, how)
-
-
 def _check_number(what: str, value: Any) -> None:
     if not isinstance(value, int | float) or not isfinite(value):
         raise ValueError(f"{what} is {value!r}; it must be a finite number")

@@ -32,6 +32,9 @@ KINDS = (
 _GROUPED_NUMBER = re.compile(r"[^\w,(\[{]*\d{1,3}(?:,\d{3})+(?!\d)[^,]*")
 _MISSING = ("nan", "NaN", "<NA>")  # how pandas writes a missing value
 _NAME_FIELDS = "name others with problem_field and answer_field"
+_NAME_FIELDS_IN_CODE = (
+    "rename them, or use load_tasks(FILE, SourceOptions(problem_field=…, answer_field=…))"
+)
 _BOMS_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
@@ -138,11 +141,11 @@ class Fields:
 
 
 VERL = Fields("prompt", "reward_model.ground_truth", category="data_source")
-# The fields that need no naming.
+# The fields that need no naming; an answer may be a list of right ones.
 SHAPES = (
-    Fields("problem", "answer"),
-    Fields("question", "answer"),
-    Fields("prompt", "answer"),
+    Fields("problem", "answer", gold=right_answers),
+    Fields("question", "answer", gold=right_answers),
+    Fields("prompt", "answer", gold=right_answers),
     VERL,
 )
 
@@ -260,6 +263,7 @@ class SourceOptions:
     shapes: Sequence[Fields] = (
         SHAPES  # the fields that need no naming; named ones are read as the first of these are
     )
+    by_command: bool = True  # whether the options above can be set by --option; the author of a `QuestionEnv` has none
     make: Make = plain_task  # raises ValueError, with the end of a sentence, where the row holds something wrong
 
     def __post_init__(self) -> None:
@@ -300,41 +304,72 @@ def tasks_of(
     A row may hold an `id`, which then names the task, and a category in one of `KINDS`. Of `shapes` the first pair that
     a row has is used; `what` says where the rows are from.
 
-    Raises ValueError where more than `bad_rows` rows cannot be used; the message names the first.
+    Raises ValueError where more than `bad_rows` rows cannot be used; the message names the first. Also where two rows
+    give one id: a journal and a report could not tell their tasks apart.
     """
+    fix = _NAME_FIELDS if options.by_command else _NAME_FIELDS_IN_CODE
     tasks, faults = [], []
+    places: dict[str, str] = {}  # of ids
     for where, name, row in rows:
         try:
-            question = read_row(row, shapes, options.check_gold)
+            question = read_row(row, shapes, options.check_gold, fix)
             task = options.make(str(row.get("id", name)), question.prompt, question.golds, row)
             tasks.append(replace(task, category=question.category, opening=question.opening))
         except ValueError as fault:
             faults.append(f"{where}{fault}")
+            continue
+        if "id" in row and task.id in places:
+            raise ValueError(
+                f"{places[task.id]} and {where} have the id {task.id!r}; give each its own"
+            )
+        places[task.id] = where
     if len(faults) > options.bad_rows:
-        more = (
-            f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"
-            if tasks
-            else ""
-        )
+        more = ""
+        if tasks and options.by_command:
+            more = f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"
+        elif len(faults) > 1:
+            more = f" ({len(faults)} rows cannot be used)"
         raise ValueError(faults[0] + more)
     if not tasks:
         raise ValueError(f"{what} has no rows; it needs rows with {expected(shapes)}")
     return tasks
 
 
-def apply_holdout(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]:
-    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts."""
-    if holdout:
-        tasks = [
-            task
-            for task in tasks
-            if (text_share(_SALT + task.prompt) < holdout) == (split == "valid")
-        ]
-        if not tasks:
-            raise ValueError(
-                f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2"
-            )
-    return tasks
+def apply_holdout(
+    tasks: list[Task], what: str, split: str, holdout: float, whole: bool = False
+) -> list[Task]:
+    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts.
+
+    `whole` says that without a holdout `what` gives all tasks to both, for the error. Raises ValueError where no task
+    is left; the message names a holdout that leaves some on both sides.
+    """
+    if not holdout:
+        return tasks
+    shares = [text_share(_SALT + task.prompt) for task in tasks]
+    valid = [task for task, share in zip(tasks, shares, strict=True) if share < holdout]
+    train = [task for task, share in zip(tasks, shares, strict=True) if share >= holdout]
+    chosen = valid if split == "valid" else train
+    if chosen:
+        return chosen
+    fixes = []
+    parting = _parting_holdout(shares)
+    if parting is not None:
+        held_out = sum(share < parting for share in shares)
+        fixes.append(f"--option holdout={parting} holds out {held_out} of its {len(tasks)}")
+    if whole:
+        fixes.append("--option holdout=0 trains and validates on all of them")
+    fix = ", ".join(fixes) or "its problems are all the same"
+    raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; {fix}")
+
+
+def _parting_holdout(shares: Sequence[float]) -> float | None:
+    """Return the shortest number just above the smallest share that is not above the largest; None if all are one."""
+    least, most = min(shares), max(shares)
+    for digits in range(2, 18):
+        holdout: float = round(math.ceil(least * 10**digits) / 10**digits, digits)
+        if least < holdout <= most:
+            return holdout
+    return None
 
 
 def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTasks:
@@ -348,7 +383,10 @@ def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTa
     """
     path = Path(path)
     # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
-    return tasks_of_file(path, json_rows(path, number_type=str), options or SourceOptions())
+    is_named_so = ".jsonl" in path.suffixes
+    fix = "" if is_named_so else "; only .json, .csv, .tsv and .parquet files are read as others"
+    rows = json_rows(path, number_type=str, fix=fix)
+    return tasks_of_file(path, rows, options or SourceOptions())
 
 
 def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOptions) -> ListTasks:
@@ -365,18 +403,19 @@ def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOp
     named_rows = ((f"{path}:{number}", f"{path.name}-{number}", row) for number, row in rows)
     tasks = tasks_of(named_rows, str(path), shapes, options)
     return ListTasks(
-        apply_holdout(tasks, str(path), options.split, options.holdout or 0.0),
+        apply_holdout(tasks, str(path), options.split, options.holdout or 0.0, whole=True),
         path.name,
         options.split,
     )
 
 
 def json_rows(
-    path: Path, number_type: Callable[[str], Any] | None = None
+    path: Path, number_type: Callable[[str], Any] | None = None, fix: str = ""
 ) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8), each with the number of its line.
 
-    Blank lines are skipped. `number_type` makes a number of its text; an int or a float when left out.
+    Blank lines are skipped. `number_type` makes a number of its text; an int or a float when left out. `fix` ends the
+    error of a line that is not JSON.
 
     Raises ValueError where a line is not JSON or too long, or the file is not complete, is no plain file, or holds too
     much: of few bytes a packed file can make very many.
@@ -392,7 +431,7 @@ def json_rows(
         where = str(error)
         if isinstance(error, json.JSONDecodeError):
             where = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
-        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {where}") from None
+        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {where}{fix}") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
 

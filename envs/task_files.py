@@ -88,6 +88,8 @@ def _data_files(value: Any) -> Iterator[str]:
 def _read_json(path: Path) -> Rows:
     """Yield the rows of a file that holds a list of objects, or JSON lines."""
     text = "".join(line for _, line in _text_lines(path))
+    if not text.strip():
+        raise ValueError(f'{path} is empty; it needs a list, [{{"question": …, "answer": …}}, …]')
     try:
         rows = json.loads(text, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:

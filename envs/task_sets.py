@@ -35,7 +35,7 @@ def as_task_set(tasks: Any) -> Tasks:
     Raises TypeError if it is none of these; ValueError if a row of it cannot be used; the message names the row.
     """
     if isinstance(tasks, str | Path):
-        return load_tasks(tasks, SourceOptions(split=ALL, shapes=SHAPES))
+        return load_tasks(tasks, SourceOptions(split=ALL, shapes=SHAPES, by_command=False))
     if _is_task_set(tasks):
         return tasks  # type: ignore[no-any-return]
     if hasattr(tasks, "to_dict") and hasattr(tasks, "columns"):

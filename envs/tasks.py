@@ -106,7 +106,8 @@ def check_split(split: str, listed: bool = False) -> str:
         raise ValueError(
             f"split is 'all', which is for tasks of a list or a file; choose {', '.join(SPLITS)}"
         )
-    raise ValueError(f"split is {split!r}; the splits are {', '.join(SPLITS)}")
+    splits = (*SPLITS, ALL) if listed else SPLITS
+    raise ValueError(f"split is {split!r}; the splits are {', '.join(splits)}")
 
 
 def check_known(value: str, known: Iterable[str], fault: str, listed: str) -> None:

@@ -193,7 +193,11 @@ def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
 
 
 def _listed(tools: Any) -> list[Any]:
-    if not isinstance(tools, Iterable) or isinstance(tools, Mapping):
+    if tools is None:
+        raise TypeError("tools is None; leave it out, or write an empty list: tools=[]")
+    if isinstance(tools, Mapping):
+        raise TypeError(f"tools is {tools!r:.60}; write a list of its values, without names")
+    if not isinstance(tools, Iterable):
         raise TypeError(
             f"tools is {tools!r}; write a list, such as tools=[{getattr(tools, '__name__', tools)}]"
         )

@@ -25,7 +25,14 @@ from ..agents.model_folder import TEMPLATE_FILE
 from ..agents.settings import Deadlines, EngineChoice, check_device, flat
 from ..agents.source import FITTED, Source, find, max_tokens, suited
 from ..envs import TextEnv
-from ..envs.registry import check_levels, flag_of, levels_of, refuse_unnamed, reserved_choices
+from ..envs.registry import (
+    check_levels,
+    flag_of,
+    levels_of,
+    refuse_unnamed,
+    reserved_choices,
+    takes,
+)
 from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_training
 from ..tools.files import check_inside, open_plain
@@ -148,9 +155,9 @@ def task_options(config: TrainConfig) -> dict[str, Any]:
     if named.tasks is not None:  # a recipe's difficulty is for its generator; a file has its own
         named = replace(named, difficulty=None)
     options = named.kwargs()
-    if named.tasks is not None and is_file(
-        named.tasks
-    ):  # other sources know their own split or share
+    # Sources other than files know their own split or share.
+    is_task_file = named.tasks is not None and is_file(named.tasks)
+    if is_task_file and takes(config.env, "holdout"):
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:
         raise ValueError(

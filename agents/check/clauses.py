@@ -20,13 +20,13 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from ...envs import TextEnv
+from ...envs import Outcome, TextEnv
 from ...envs.registry import make, spec_of
 from ...envs.splits import task_count
 from ...tools.progress import track
 from .canary import check_canary
 from .copies import check_fork, check_journal, check_snapshot, check_vector
-from .episodes import Broken, Scenario, Subject, episode, moment, same
+from .episodes import Broken, Scenario, Subject, episode, moment, same, words
 from .steps import check_any_text, check_steps, check_tasks
 
 GOLDS = 8  # tasks whose gold is played
@@ -65,12 +65,31 @@ def check_gymnasium(subject: Subject) -> str:
         gymnasium.logger.min_level = gymnasium.logger.WARN
         try:
             with subject.wrapped() as env:
-                check_env(env.unwrapped)
+                try:
+                    check_env(env.unwrapped)
+                except AssertionError as error:
+                    # The reward of a failure is NaN, which equals nothing: Gymnasium then blames a comparison.
+                    failure = _failure_of_words(subject)
+                    if failure:
+                        raise Broken(failure) from error
+                    raise
                 episode(env, scenario)
         finally:
             gymnasium.logger.min_level = level
     if caught:
         raise Broken(f"check_env gives {len(caught)} warnings; the first is: {caught[0].message}")
+    return ""
+
+
+def _failure_of_words(subject: Subject) -> str:
+    """Return how an episode of random texts fails, such as by a grader that raises; "" if it does not."""
+    with subject.bare() as env:
+        for text in words(env, subject.seed):
+            env.reset(seed=subject.seed)
+            *_, info = env.step(text)
+            if info.get("outcome") == Outcome.INFRA_ERROR:
+                reason = info.get("error", "without an error")
+                return f"the action {text!r:.60} ends in {info['outcome']} ({reason})"
     return ""
 
 

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from turngym.envs import EnvFailure, Reply, Rewards, Rubric, StopReason, TextEnv
+from turngym.envs.graders import FunctionGrader
 from turngym.envs.math.grade import Grade
 from turngym.envs.question import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
@@ -193,3 +194,27 @@ def test_what_is_wrong_with_a_rubric_is_said_where_it_is_made_or_names_the_rewar
         Rubric({"brief": 3})
     with pytest.raises(ValueError, match="reward 'odd' is nan; it must be a finite number"):
         asked(Rubric({"odd": lambda completion, gold: NAN}), "x")
+
+
+def test_the_expert_of_a_rubric_of_functions_answers_with_the_plain_gold():
+    def right(answer, gold):
+        return answer == gold
+
+    for graders, gold in (
+        ({"right": right, "brief": brief}, "four"),
+        ({"right": FunctionGrader(right)}, "four"),
+        ({"right": right, "correct": Exact()}, "\\boxed{four}"),
+    ):
+        env = QuestionEnv(ListTasks([Task("t", "q", "four")]), Rubric(graders))
+        env.reset(seed=0)
+        assert env.gold() == [gold]
+
+
+def test_a_function_of_a_rubric_that_raises_is_named_with_its_place_and_without_the_gold():
+    own = {}
+    exec(compile("def right(answer, gold):\n    raise KeyError(gold)\n", "own.py", "exec"), own)
+    info = asked(Rubric({"brief": brief, "exact": own["right"]}), "five")[4]
+    message = (
+        "the reward exact raises KeyError: '(the gold)' (own.py, line 2); it must grade any text"
+    )
+    assert (info["outcome"], info["error"]) == ("infra_error", message)

@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,9 @@ def test_a_dot_reaches_into_a_nested_row():
 def test_what_cannot_be_used_is_named_with_its_field_and_value():
     with pytest.raises(ValueError, match=r"^: field 'problem' is None; it needs text$"):
         read_row({"problem": None, "answer": "1"}, SHAPES)
-    with pytest.raises(ValueError, match=r"^: field 'answer' is \[\]; it needs text$"):
+    with pytest.raises(
+        ValueError, match=r"^: field 'answer' is \[\]; it needs a text, or a list of texts$"
+    ):
         read_row({"problem": "p", "answer": []}, SHAPES)
     with pytest.raises(
         ValueError, match=r"^ has a list; a row needs `problem, answer` or `question, answer`"
@@ -191,7 +194,10 @@ def test_gzip_is_read_like_plain_text(tmp_path):
         ({"problem": " ", "answer": "1"}, r"t.jsonl:2: field 'problem' is ' '; it needs text"),
         ({"problem": "a", "answer": ""}, r"t.jsonl:2: field 'answer' is ''; it needs text"),
         ({"problem": "a", "answer": None}, r"t.jsonl:2: field 'answer' is None; it needs text"),
-        ({"problem": "a", "answer": ["1"]}, r"t.jsonl:2: field 'answer' is \['1'\]; it needs text"),
+        (
+            {"problem": "a", "answer": [["1"]]},
+            r"t.jsonl:2: field 'answer' is \[\['1'\]\]; it needs text",
+        ),
         (
             {"problem": "a", "answer": "42"},
             r"t.jsonl:2: field 'answer' is '42': 42 is refused here",
@@ -309,3 +315,28 @@ def test_a_task_is_made_of_its_row(tmp_path):
     )
     with pytest.raises(ValueError, match=r"t.jsonl:2 has no extra \(1 rows cannot be used"):
         load_jsonl(path, SourceOptions(make=make))
+
+
+@pytest.mark.parametrize("count", [2, 3, 9])
+@pytest.mark.parametrize(("split", "holdout"), [("valid", 1e-9), ("train", 0.999999)])
+def test_a_holdout_that_leaves_nothing_is_refused_with_one_that_parts(
+    count, split, holdout, tmp_path
+):
+    path = tmp_path / "t.jsonl"
+    rows = [{"question": f"{number} + {number}?", "answer": 2 * number} for number in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=f"leaves no task of .* for {split}") as refused:
+        load_jsonl(path, SourceOptions(split, holdout=holdout))
+    offered = re.search(r"--option holdout=(\S+) holds out (\d+) of its (\d+)", str(refused.value))
+    share, held_out, total = float(offered[1]), int(offered[2]), int(offered[3])
+    parts = [load_jsonl(path, SourceOptions(part, holdout=share)) for part in ("valid", "train")]
+    assert [len(part) for part in parts] == [held_out, total - held_out]
+    assert str(refused.value).endswith("--option holdout=0 trains and validates on all of them")
+
+
+def test_one_task_cannot_be_parted(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"question": "1 + 1?", "answer": 2}\n')
+    words = "for train; --option holdout=0 trains and validates on all of them"
+    with pytest.raises(ValueError, match=words):
+        load_jsonl(path, SourceOptions("train", holdout=0.999999))

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from turngym.envs.rows import SHAPES, Fields, SourceOptions, as_texts, plain_task
+from turngym.envs.rows import SHAPES, Fields, SourceOptions, as_texts, plain_task, right_answers
 from turngym.envs.sources import DataSet, _once, is_file, is_hub_name, load_hub, load_tasks
 from turngym.envs.tasks import Task
 
@@ -102,7 +102,7 @@ def test_nothing_given_asks_for_the_sources_own():
 
 def test_named_fields_are_taken_together():
     assert SourceOptions(problem_field="ask", answer_field="reply.text").fields == Fields(
-        "ask", "reply.text"
+        "ask", "reply.text", gold=right_answers
     )
 
 

@@ -268,3 +268,18 @@ def test_a_folder_without_the_package_names_the_extra(tmp_path, monkeypatch):
         ValueError, match=r"needs the package datasets: pip install 'turngym\[tasks\]'"
     ):
         load_tasks(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "places"),
+    [
+        ("t.csv", "id,question,answer\nx,1+1?,2\ny,2+2?,4\nx,3+3?,6\n", ("2", "4")),
+        ("t.jsonl", '{"id": 1, "question": "a?", "answer": 2}\n' * 2, ("1", "2")),
+    ],
+)
+def test_two_rows_with_one_id_are_refused_as_in_a_list(name, text, places, tmp_path):
+    path = tmp_path / name
+    path.write_text(text)
+    first, second = (f"{name}:{place}" for place in places)
+    with pytest.raises(ValueError, match=f"{first} and .*{second} have the id '[x1]'; give each"):
+        load_tasks(path)

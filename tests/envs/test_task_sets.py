@@ -222,3 +222,20 @@ def test_a_chat_that_cannot_open_an_episode_is_refused(messages, words):
 def test_a_list_that_is_no_chat_is_refused(prompt, words):
     with pytest.raises(ValueError, match=words):
         listed([{**verl(), "prompt": prompt}])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("q,answer\na?,1\n", r"SourceOptions\(problem_field=…, answer_field=…\)\)$"),
+        ("question,answer\na?,1\nb?,\n", r"t.csv:3: field 'answer' is ''; it needs text$"),
+        ("question,answer\na?,\nb?,\n", r"it needs text \(2 rows cannot be used\)$"),
+    ],
+)
+def test_a_file_of_an_author_is_refused_without_options_that_he_does_not_have(
+    text, words, tmp_path
+):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        as_task_set(path)

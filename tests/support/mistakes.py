@@ -131,6 +131,14 @@ OF_OWN_QUESTIONS: dict[str, str] = {
     "check own.py:no_user": "its last message is of the role 'system'; it needs a question of the user at the end",
     "check own.py:no_file": "task file nothing.csv does not exist; give a .jsonl or .json, .csv, .tsv or .parquet file",
     # graders
+    # the rest of what makes it
+    "check own.py:system_list": "system is ['a']; it must be a text: system=",
+    "check own.py:turns_text": "max_turns is '5'; it must be a whole number, such as 5",
+    "check own.py:misspelled": "unexpected keyword argument 'tool'; did you mean 'tools'?",
+    "check own.py:no_list": "tools is None; leave it out, or write an empty list: tools=[]",
+    "check own.py:tools_dict": "write a list of its values, without names",
+    "check own.py:make_later": "own:make_later is async; write it as a plain function: def, not async def",
+    "check own.py:the_class": "own:the_class returns the class QuestionEnv; return an instance: QuestionEnv(…)",
     "check own.py:no_grader": "missing 1 required positional argument: 'grader' (",
     "check own.py:one_parameter": "the grader short takes (answer); it is called with two texts: def grade(",
     "check own.py:swapped": "the grader swap takes (gold, answer); the answer comes first, then the gold",
@@ -151,6 +159,11 @@ OF_OWN_QUESTIONS: dict[str, str] = {
     "eval turngym/Math-v0 --policy expert --tasks fake.parquet": "fake.parquet is no Parquet file that can be read",
     "eval turngym/Math-v0 --policy expert --split all": "split is 'all', which is for tasks of a list or a file;",
     "eval own.py:make --policy observer": "QuestionEnv has no expert() that plays from observations; use `expert`",
+    "eval own.py:make --policy expert --split tets": "split is 'tets'; the splits are train, valid, test, all",
+    "eval turngym/Math-v0 --policy expert --tasks blank.json": "blank.json is empty; it needs a list, [{",
+    "eval turngym/Math-v0 --policy expert --tasks plain.txt": "only .json, .csv, .tsv and .parquet files are read as",
+    "eval turngym/Math-v0 --policy expert --tasks ids.csv": "ids.csv:2 and ids.csv:3 have the id 'x'; give each its",
+    "train --env turngym/Math-v0 --tasks three.csv --prompts 1": "three.csv for valid; --option holdout=0.",
     "eval own.py:make --policy expert --split test": "its 3 tasks are too few to hold some out for test",
 }
 """Mistakes with questions, tools, graders and files of one's own."""
@@ -223,6 +236,16 @@ tool_without_text = lambda: of(tools=[silent])
 tool_lambda = lambda: of(tools=[lambda city: "-3"])
 tool_class = lambda: of(tools=[Table])
 tool_alone = lambda: of(tools=lookup)
+system_list = lambda: QuestionEnv(ROWS, grade, system=["a"])
+turns_text = lambda: QuestionEnv(ROWS, grade, [lookup], max_turns="5")
+misspelled = lambda: QuestionEnv(ROWS, grade, tool=[lookup])
+no_list = lambda: QuestionEnv(ROWS, grade, tools=None)
+tools_dict = lambda: QuestionEnv(ROWS, grade, tools={"lookup": lookup})
+the_class = lambda: QuestionEnv
+
+
+async def make_later():
+    return of()
 '''
 
 FILES = {
@@ -231,6 +254,10 @@ FILES = {
     "header.csv": "How warm is Oslo?,-3\n",
     "semicolon.csv": "question;answer\na?;1\n",
     "object.json": '{"train": [{"question": "a?", "answer": "1"}]}',
+    "three.csv": "question,answer\n1+1?,2\n2+2?,4\n3+3?,6\n",
+    "blank.json": "",
+    "plain.txt": "a? 1\n",
+    "ids.csv": "id,question,answer\nx,1+1?,2\nx,2+2?,4\n",
     "gap.csv": "question,answer\na?,\n",
     "fake.parquet": "PAR1",
     "good.jsonl": '{"problem": "1+1?", "answer": "2"}\n',

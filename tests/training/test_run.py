@@ -10,8 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
+from gymnasium.envs.registration import EnvSpec
 from safetensors.torch import load_file
 
 from turngym import __version__
@@ -22,9 +24,9 @@ from turngym.agents.journal import locked
 from turngym.agents.policy import load_policy
 from turngym.agents.settings import SamplingOptions
 from turngym.agents.source import OWN, TINY, find
-from turngym.envs import TextEnv
+from turngym.envs import QuestionEnv, TextEnv
 from turngym.training.config import TrainConfig, from_run, recorded, revision, to_toml
-from turngym.training.run import execute, prepare, resume_hint
+from turngym.training.run import execute, open_splits, prepare, resume_hint, task_options
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -238,6 +240,22 @@ def test_a_file_of_questions_is_parted_so_that_valid_problems_are_never_trained_
         SMALL.changed(tasks=str(path), option=("holdout=0.5",), out=str(tmp_path / "run"))
     )
     assert 150 < len(half.valid.env.tasks) < 250
+
+
+def test_an_environment_that_takes_no_holdout_is_trained_on_a_file(tmp_path, monkeypatch):
+    path = tmp_path / "questions.csv"
+    path.write_text("question,answer\n1+1?,2\n2+2?,4\n3+3?,6\n")
+
+    def make_own(tasks="nothing.csv", max_turns=5):
+        return QuestionEnv(tasks, lambda answer, gold: answer == gold, max_turns=max_turns)
+
+    spec = EnvSpec("test/Own-v0", entry_point=make_own)
+    monkeypatch.setitem(gymnasium.registry, "test/Own-v0", spec)
+    config = SMALL.changed(env="test/Own-v0", tasks=str(path))
+    assert task_options(config) == {"tasks": str(path)}
+    train, valid = open_splits(config, task_options(config))
+    assert len(train.tasks) == 3 and valid.repeats_training
+    assert "test/Own-v0 has 3 tasks and no splits" in valid.note
 
 
 def test_without_a_folder_the_first_free_one_is_taken(tmp_path, monkeypatch):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from turngym.agents.check import clauses as module
 from turngym.agents.check.clauses import CLAUSES, Clause, Result, check, run
 from turngym.agents.check.episodes import Broken, Subject
-from turngym.envs import Reply, StopReason, TextEnv, registry
+from turngym.envs import QuestionEnv, Reply, StopReason, TextEnv, registry
 
 MATH = "turngym/Math-v0"
 
@@ -198,3 +199,16 @@ def test_the_check_closes_every_environment_and_leaves_no_thread_handler_or_file
     assert set(threading.enumerate()) <= others
     assert list(tmp_path.iterdir()) == []
     assert len(opened) > 50 and set(opened) == set(closed)
+
+
+def test_a_grader_that_raises_is_named_by_the_first_clause_that_it_breaks(monkeypatch):
+    def grade(answer, gold):
+        raise ValueError("odd text")
+
+    def make_failing():
+        return QuestionEnv([("1+1?", "2"), ("2+2?", "4")], grade)
+
+    spec = EnvSpec("test/Failing-v0", entry_point=make_failing)
+    monkeypatch.setitem(gymnasium.registry, "test/Failing-v0", spec)
+    result = run(CLAUSES[0], Subject("test/Failing-v0", {}, 0))
+    assert not result.ok and "the grader grade raises ValueError: odd text" in result.problem

@@ -315,3 +315,11 @@ def test_options_of_the_generator_are_refused_with_a_file(options, tmp_path):
 def test_a_holdout_is_refused_without_a_file():
     with pytest.raises(ValueError, match=r"holdout is 0\.1, but generated splits share no task"):
         gymnasium.make("turngym/Math-v0", holdout=0.1)
+
+
+def test_an_answer_of_a_file_may_be_a_list_of_right_ones(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text('[{"question": "6 * 8?", "answer": ["48", "forty-eight"]}]')
+    env = make_math(tasks=path)
+    env.reset(seed=0)
+    assert env.task.golds == ("48", "forty-eight") and env.step(r"\boxed{48}")[1] == 1.0

@@ -236,17 +236,18 @@ def test_every_known_shape_of_a_row_is_read(tmp_path, row, golds):
 
 
 def test_gold_passages_and_queries_are_read_where_they_are(tmp_path):
-    row = {"id": 7, "question": "who?", "answers": ["Ann"]}
+    row = {"question": "who?", "answers": ["Ann"]}
     rows = [
-        row | {"gold_passages": ["p1", "p2"], "queries": ["Ann", "Anne"], "passages": ["p9"]},
-        row | {"passages": ["p3", 4]},
-        row | {"gold_passages": [], "queries": None},
+        row
+        | {"id": 7, "gold_passages": ["p1", "p2"], "queries": ["Ann", "Anne"], "passages": ["p9"]},
+        row | {"id": 8, "passages": ["p3", 4]},
+        row | {"id": 9, "gold_passages": [], "queries": None},
     ]
     tasks = load(write(tmp_path / "t.jsonl", *rows), SourceOptions())
     assert [(task.id, task.passages, task.queries) for task in (tasks[0], tasks[1], tasks[2])] == [
         ("7", ("p1", "p2"), ("Ann", "Anne")),
-        ("7", ("p3", "4"), ()),
-        ("7", (), ()),
+        ("8", ("p3", "4"), ()),
+        ("9", (), ()),
     ]
     assert "Ann" not in repr(tasks[0]) and "p1" not in repr(tasks[0])
 
