@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from turngym.envs.core import Outcome, TextEnv
@@ -303,10 +304,13 @@ def places() -> Iterator[Place]:
 
     def place(name: str, **options: Any) -> Place:
         spelt = " ".join(str(value) for value in options.values())
-        return Place(
-            f"{name} {spelt}".strip(),
-            lambda: registry.make(f"turngym/{name}-v0", **options).unwrapped,
-        )  # type: ignore[arg-type, return-value]
+
+        def make() -> TextEnv:
+            env = registry.make(f"turngym/{name}-v0", **options).unwrapped
+            assert isinstance(env, TextEnv)
+            return env
+
+        return Place(f"{name} {spelt}".strip(), make)
 
     yield place("Math")
     yield place("Math", answers="lenient")
@@ -329,9 +333,8 @@ def reasoning() -> Iterator[Place]:
     for first in range(0, len(names), 9):
         some = ",".join(names[first : first + 9])
         yield Place(
-            f"reasoning-gym {some[:40]}…",
-            lambda some=some: make_math(tasks=f"reasoning-gym:{some}"),
-        )  # type: ignore[misc]
+            f"reasoning-gym {some[:40]}…", partial(make_math, tasks=f"reasoning-gym:{some}")
+        )
 
 
 def suites(*only: str) -> Iterator[Place]:
@@ -365,9 +368,7 @@ def suites(*only: str) -> Iterator[Place]:
                 for action in task.evaluation_criteria.actions or []:
                     calls[action.name] = tuple(action.arguments)
             calls |= {"done": ()}
-            yield Place(
-                f"tau2 {domain}", lambda tasks=tasks, user=user: tau2.Tau2(tasks, user), calls
-            )  # type: ignore[misc]
+            yield Place(f"tau2 {domain}", partial(tau2.Tau2, tasks, user), calls)
     if "scienceworld" in packages:
         from turngym.envs.suites import make_scienceworld
 
