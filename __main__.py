@@ -12,25 +12,29 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from .agents.commands import Check, Doctor, Envs, Play, ReplayJournal, ServeSearch, Warmup
-from .agents.eval_command import suite_of
-from .agents.repeated_options import join_repeated
-from .agents.terminal import PlainFormatter, endings, mistakes, usage
+from .agents.cli.check import Check
+from .agents.cli.doctor import Doctor
+from .agents.cli.envs import Envs
+from .agents.cli.evaluate import suite_of
+from .agents.cli.play import Play
+from .agents.cli.repeated_options import join_repeated
+from .agents.cli.replay import ReplayJournal
+from .agents.cli.serve_search import ServeSearch
+from .agents.cli.terminal import PlainFormatter, endings, mistakes, usage
+from .agents.cli.warmup import Warmup
 from .envs.tasks import did_you_mean
-from .training.analyse import Analyse
-from .training.commands import (
-    Audit,
-    Evaluate,
-    Methods,
-    Train,
-    Verify,
-    View,
-    train_of,
-    verify_command,
-    warmup_of,
-)
-from .training.comparison.command import Claims, Compare, Demo, Diagnose
-from .training.export import Export
+from .training.cli.analyse import Analyse
+from .training.cli.audit import Audit
+from .training.cli.claims import Claims
+from .training.cli.compare import Compare
+from .training.cli.demo import Demo
+from .training.cli.diagnose import Diagnose
+from .training.cli.evaluate import Evaluate
+from .training.cli.export import Export
+from .training.cli.methods import Methods
+from .training.cli.train import Train, train_of, warmup_of
+from .training.cli.verify import Verify, verify_command
+from .training.cli.view import View
 
 COMMANDS: dict[str, Any] = {
     "train": Train,

@@ -1,29 +1,17 @@
 """Who acts: policies, rollouts and evaluation.
 
-eval_command: `turngym eval`, and suites by name
-commands: `turngym play | check | replay | warmup | envs | doctor | serve-search`
-terminal: the console of the commands, mistakes in one line, what is shown of long work, and signals
-settings: options that several commands share; repeated_options: those that stand twice on a command line
-endpoint/: a model behind a URL
-engine: what every engine offers and what they share; engines/ holds them
-policy: a model with LoRA weights
-source: where a policy comes from, GGUF files too, and the settings that fit it; memory: what its model needs
-model_folder: the files of a model, found and checked before anything is loaded
-architecture: which models are evaluated and trained, by family and by what their config says
-chat/: conversations as tokens
-rollout/: paths and trees that a policy grows in copies of an environment
-trajectory: trees, turns, leaves and branches; one step of an environment
-players: episodes of experts and scripts, without a policy, and of who sits at the terminal
-journal: trees on disk, incidents, and writes that survive a crash
-replay: the episodes of a journal played again
-evaluate: a policy or player on an environment; episodes: its folder and its result, also for other programs
-scores: avg@k, pass@k, pass^k and maj@k with intervals
-votes: which answers of a task's samples are the same
-significance: means with intervals, tests of differences, and how many seeds it takes to see one
-checkpoint: checkpoints that are complete or absent
-warmup/: learning from demonstrations, of new small policies and of LoRA weights
-check/: the contract of environments; pytest_plugin: its clauses as tests
-doctor: what works on this machine
+- `trajectory`: rollouts as trees: turns, leaves and branches; one step of an environment
+- `policy`: a model with LoRA weights; `models` finds and checks what it is made of
+- `engine`: what every engine offers; `engines` holds them
+- `chat`: conversations as tokens
+- `rollout`: paths and trees that a policy grows in copies of an environment
+- `players`: episodes of experts, scripts and of who sits at the terminal
+- `endpoint`: a model behind a URL
+- `evaluation`: a policy or player on an environment, scores and their statistics
+- `journal`: trees on disk, replay, checkpoints
+- `warmup`: learning from demonstrations
+- `check`: the contract of environments, and what works on this machine
+- `cli`: the commands that do not train
 """
 
 import os

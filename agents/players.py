@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from ..envs import Message, StopReason, TextEnv
-from ..envs.question import QuestionEnv
+from ..envs.question.env import QuestionEnv
 from ..envs.registry import takes
 from ..envs.splits import begin
 from ..tools import ToolCall

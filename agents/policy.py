@@ -20,10 +20,10 @@ from tokenizers import Tokenizer
 from ..tools.progress import Work
 from .chat.chat import Encoder, end_of_turn, read_tokenizer, tokenizer_of
 from .chat.template import Template, TemplateError, special_tokens
-from .memory import check_fits
-from .model_folder import check_folder, header, model_folder, read_json
-from .settings import LoraOptions, MachineOptions
-from .source import Source
+from .cli.settings import LoraOptions, MachineOptions
+from .models.folder import check_folder, header, model_folder, read_json
+from .models.memory import check_fits
+from .models.resolve import Source
 
 ADAPTER = "default"
 

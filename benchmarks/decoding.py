@@ -37,12 +37,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch.decoder import Decoder, Weights
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 
 DRAWN = 17  # tokens
 SMOL = LlamaConfig(

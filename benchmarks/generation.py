@@ -38,8 +38,8 @@ from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch.decoder import Decoder
 from turngym.agents.engines.torch.runner import Part
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.source import TINY
 
 VOCABULARY = 512
 SLOTS = 8  # conversations at once

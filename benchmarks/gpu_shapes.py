@@ -37,13 +37,13 @@ from tree import grpo, packed_of, take
 from turngym.agents import policy as loading
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.memory import GIB, Load, count_of, needed
-from turngym.agents.source import TINY, Source
-from turngym.training.config import TrainConfig, read_recipe
-from turngym.training.control import chain
-from turngym.training.dry_run import PUBLISHED
-from turngym.training.learner import Learner
+from turngym.agents.models.memory import GIB, Load, count_of, needed
+from turngym.agents.models.resolve import TINY, Source
+from turngym.training.control.chain import chain
+from turngym.training.loop.learner import Learner
 from turngym.training.methods import parse_methods
+from turngym.training.runs.config import TrainConfig, read_recipe
+from turngym.training.runs.dry_run import PUBLISHED
 
 MODELS = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen3-8b")
 SMALL = {

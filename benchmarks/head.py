@@ -33,8 +33,8 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from turngym.training import head
-from turngym.training.head import token_stats
+from turngym.training.model import chunked_head as head
+from turngym.training.model.chunked_head import token_stats
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SHAPES = {

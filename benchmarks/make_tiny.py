@@ -25,7 +25,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
-from turngym.agents.settings import WarmupOptions
+from turngym.agents.cli.settings import WarmupOptions
 from turngym.agents.warmup.pretrain import Demonstration
 from turngym.agents.warmup.supervised import (
     TEMPLATE,

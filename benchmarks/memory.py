@@ -38,7 +38,7 @@ def save_model(folder: Path, shape: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    from turngym.agents.source import TINY
+    from turngym.agents.models.resolve import TINY
 
     disable_progress_bar()
     for pattern in ("tokenizer*.json", "*.jinja"):
@@ -60,10 +60,10 @@ def resident(name: str) -> int:
 
 def measure(shape: str, checkpointing: bool) -> None:
     """Train, and print what was predicted and measured."""
-    from turngym.agents.memory import GIB, parameters, read_config
-    from turngym.training import run
-    from turngym.training.config import TrainConfig
-    from turngym.training.dry_run import Lengths, dry_run, predicted
+    from turngym.agents.models.memory import GIB, parameters, read_config
+    from turngym.training.runs import run
+    from turngym.training.runs.config import TrainConfig
+    from turngym.training.runs.dry_run import Lengths, dry_run, predicted
 
     for module in (
         "torch",

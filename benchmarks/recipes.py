@@ -46,7 +46,7 @@ def watch(counts: dict[str, float]) -> None:
     feed = timed(counts, "prefills", runner.Runner.prefill)
     setattr(runner.Runner, "copy", timed(counts, "copies", runner.Runner.copy))  # noqa: B010
     setattr(embedded, "sample", timed(counts, "sampling", embedded.sample))  # noqa: B010
-    importlib.import_module("turngym.training.loop")
+    importlib.import_module("turngym.training.loop.trainer")
     collect = importlib.import_module("turngym.agents.rollout.collect").collect
     ours = [
         module for name, module in list(sys.modules.items()) if name.startswith("turngym.training")
@@ -103,8 +103,8 @@ def timed(counts: dict[str, float], what: str, work: Callable[..., Any]) -> Call
 
 def serve(name: str, policy: str, rounds: int) -> None:
     """Take a step for each line of stdin, and print what was counted; the first line asks for the start alone."""
-    from turngym.training.config import read_recipe
-    from turngym.training.run import execute, prepare
+    from turngym.training.runs.config import read_recipe
+    from turngym.training.runs.run import execute, prepare
 
     counts = defaultdict[str, float](float)
     watch(counts)

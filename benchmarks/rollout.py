@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Completion, Cut, Sampling
+from turngym.agents.models.resolve import TINY
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
-from turngym.agents.source import TINY
 from turngym.agents.trajectory import Event, Plan, Spawn, Tree
 from turngym.envs import Reply, StopReason, TextEnv
 

@@ -32,15 +32,15 @@ from turngym.tests.verify.search.corpus import Benchmark, read
 from turngym.tests.verify.search.rankings import shares
 from turngym.tests.verify.search.retrieval import BUILD, QUERY
 from turngym.tests.verify.search.serving import server
-from turngym.tools.search import Passage
-from turngym.tools.search.index import BM25, words
-from turngym.tools.search.servers import SearchR1
+from turngym.tools.search.bm25 import BM25, words
+from turngym.tools.search.remote import SearchR1
+from turngym.tools.search.retriever import Passage
 
 DEPTH = 20  # passages a query
 CLIENTS = (1, 32, 200)
 OPENING = """
 import sys, time
-from turngym.tools.search.index import open_index
+from turngym.tools.search.bm25 import open_index
 began = time.perf_counter()
 index = open_index(sys.argv[1], sys.argv[2])
 index.search("the first question", 20)

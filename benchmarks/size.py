@@ -30,12 +30,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from tree import grpo, packed_of, take
 
-from turngym.agents.memory import GIB, check_fits, parameters, read_config
+from turngym.agents.cli.settings import LoraOptions
+from turngym.agents.models.memory import GIB, check_fits, parameters, read_config
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
-from turngym.training.control import chain
-from turngym.training.learner import Learner
+from turngym.training.control.chain import chain
+from turngym.training.loop.learner import Learner
 from turngym.training.methods import parse_methods
 
 PROMPT = 256

@@ -46,19 +46,20 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from tree import Segment, arpo, grpo, household, take
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training import attention, head
-from turngym.training.columns import Packed, pack
-from turngym.training.control import advantages, chain
-from turngym.training.head import product
-from turngym.training.learner import Learner
+from turngym.training.control.chain import chain
+from turngym.training.control.control import advantages
+from turngym.training.data.packing import Packed, pack
+from turngym.training.loop.learner import Learner
 from turngym.training.methods import parse_methods
+from turngym.training.model import attention, lora_linear
+from turngym.training.model.lora_linear import product
 
 APART = 1e-4  # relative, of the gradients
 FLOOR = 1.6  # most that the learner's step is to take over the time of its products
@@ -178,12 +179,12 @@ def draw(policy: Policy, trees: Sequence[Tree]) -> None:
 def counted() -> Iterator[FlopCounterMode]:
     """Inside, linear layers are those of PyTorch, whose operations are counted."""
     before = attention.one_step_linears
-    attention.one_step_linears = head.one_step_linears = lambda model: nullcontext()  # type: ignore[attr-defined]
+    attention.one_step_linears = lora_linear.one_step_linears = lambda model: nullcontext()  # type: ignore[attr-defined]
     try:
         with FlopCounterMode(display=False) as counter:
             yield counter
     finally:
-        attention.one_step_linears = head.one_step_linears = before  # type: ignore[attr-defined]
+        attention.one_step_linears = lora_linear.one_step_linears = before  # type: ignore[attr-defined]
 
 
 def rates(policy: Policy, tokens: int, rounds: int) -> dict[str, float]:

@@ -34,8 +34,8 @@ import tyro
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
-from turngym.agents.settings import WarmupOptions
-from turngym.agents.source import TINY
+from turngym.agents.cli.settings import WarmupOptions
+from turngym.agents.models.resolve import TINY
 from turngym.agents.warmup.supervised import TEMPLATE, Trainer, write_tokenizer
 from turngym.benchmarks.make_tiny import Demo, demo, encode, run
 from turngym.envs.math import MathTasks

@@ -35,17 +35,19 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
+from turngym.agents.cli.settings import LoraOptions
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training.columns import Current, Packed, Terms, pack
-from turngym.training.control import chain
-from turngym.training.head import one_step_linears, token_stats
-from turngym.training.learner import Learner, Update
+from turngym.training.control.chain import chain
+from turngym.training.data.batch import Current, Terms
+from turngym.training.data.packing import Packed, pack
+from turngym.training.loop.learner import Learner, Update
+from turngym.training.loss.objective import objective, start_terms
 from turngym.training.methods import parse_methods
-from turngym.training.objective import objective, start_terms
+from turngym.training.model.chunked_head import token_stats
+from turngym.training.model.lora_linear import one_step_linears
 
 VOCABULARY = 2048
 GOAL, GOAL_RANDOM = 0.95, 0.85  # of the token ratio

@@ -24,7 +24,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from tree import SHAPES, VOCABULARY, learner_in, packed_of, peak
 
-from turngym.agents.source import TINY
+from turngym.agents.models.resolve import TINY
 
 WAYS = ("packed", "tree")
 

@@ -112,8 +112,8 @@ def in_gymnasium(kind: type[gymnasium.Env[str, str]], count: int) -> Play:
 
 def in_gem(count: int) -> Play:
     """Return the step of a vector of GEM's, which resets what has ended in the same step."""
-    from gem.envs.registration import make  # type: ignore[import-not-found]
-    from gem.vector.sync_vector_env import SyncVectorEnv as Vector  # type: ignore[import-not-found]
+    from gem.envs.registration import make
+    from gem.vector.sync_vector_env import SyncVectorEnv as Vector
 
     name = "game:GuessTheNumber-v0-hard"
     vector = Vector([name] * count, [lambda: make(name)] * count)

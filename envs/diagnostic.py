@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .core import Reply, StopReason, TextEnv
+from .outcomes import Reply, StopReason
 from .tasks import choose_index, strict
+from .text_env import TextEnv
 
 START, WON, LOST, INVALID = "start", "won", "lost", "invalid"
 COLOURS = ("red", "blue", "green")

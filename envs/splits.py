@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .core import TextEnv
 from .examples import MOST, Example, Examples, examples_of
 from .registry import make, takes
 from .tasks import ALL, SPLITS, ListTasks, check_split
+from .text_env import TextEnv
 
 UNNAMED = ""  # the split of an evaluation that names none: `test`, or all tasks of an environment without splits
 SEEDS = 2**20  # episodes of a split where there are no tasks

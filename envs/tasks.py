@@ -5,7 +5,6 @@ any machine. The gold answer stays between the task set and the grader; a task's
 """
 
 import hashlib
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -14,15 +13,18 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from ..tools.core import did_you_mean as did_you_mean
+from ..tools.checks import did_you_mean as did_you_mean
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
 SPLITS = ("train", "valid", "test")
 ALL = "all"  # in place of one of `SPLITS`: all tasks, if they can be listed
 Message = dict[str, Any]
+
+
 """One chat message: `role` and `content`, as chat templates take them."""
+
+
 SPLIT_SHARES = {
     "valid": (0.0, 0.1),
     "test": (0.1, 0.2),
@@ -187,35 +189,3 @@ def strict(make: Callable[P, T]) -> Callable[P, T]:
         return make(*args, **options)
 
     return made
-
-
-class KeyedRandom:
-    """Random draws that depend on the key alone, on any machine: block n is the hash of the key and n."""
-
-    def __init__(self, *key: int | str) -> None:
-        self._key = repr(key).encode()
-        self._block = 0
-        self._words: list[int] = []
-
-    def integer(self, low: int, high: int) -> int:
-        """Return an integer from `low` to `high`, both included."""
-        if not self._words:
-            digest = hashlib.blake2b(self._key, salt=self._block.to_bytes(16, "little")).digest()
-            self._words = list(struct.unpack("<8Q", digest))
-            self._block += 1
-        return low + self._words.pop() % (high - low + 1)
-
-    def nonzero(self, high: int) -> int:
-        """Return an integer from -`high` to `high`, but not 0."""
-        return self.choice((-1, 1)) * self.integer(1, high)
-
-    def choice(self, items: Sequence[T]) -> T:
-        return items[self.integer(0, len(items) - 1)]
-
-    def shuffled(self, items: Iterable[T]) -> list[T]:
-        """Return `items` in an order that is drawn."""
-        items = list(items)
-        for i in range(len(items) - 1, 0, -1):
-            j = self.integer(0, i)
-            items[i], items[j] = items[j], items[i]
-        return items

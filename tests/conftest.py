@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import turngym
-from turngym.agents.source import TINY
+from turngym.agents.models.resolve import TINY
 
 # How fast a machine is that others use too says nothing about a property. The same code is tried with the same
 # examples; HYPOTHESIS_PROFILE=random tries others.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngym.__main__ import main
-from turngym.training.config import TrainConfig, to_toml
+from turngym.training.runs.config import TrainConfig, to_toml
 
 DEEP = b"[" * 100_000
 DATA = {  # instead of any file of text

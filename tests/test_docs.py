@@ -27,8 +27,8 @@ from turngym.tests.support.pages import (
     names_of,
     tables,
 )
-from turngym.training.config import TrainConfig, to_toml
 from turngym.training.methods import GROUP
+from turngym.training.runs.config import TrainConfig, to_toml
 
 LANGUAGES = {"python", "sh", "toml", "json", "text", "jinja"}
 PLACES = {

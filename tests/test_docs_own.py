@@ -102,7 +102,7 @@ def test_the_tutorial_of_own_questions_runs(folder, capsys, monkeypatch):
         ['<tool_call>{"name": "lookup", "arguments": {"city": "Oslo"}}</tool_call>', "-3"]
     )
     monkeypatch.setattr(
-        "turngym.agents.terminal.console.input", lambda *args, **options: next(replies)
+        "turngym.agents.cli.terminal.console.input", lambda *args, **options: next(replies)
     )
     monkeypatch.setattr("builtins.input", lambda *args: next(replies))
     for words in here:

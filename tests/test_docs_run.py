@@ -16,17 +16,17 @@ import pytest
 import torch
 
 from turngym import __main__ as cli
-from turngym.agents.scores import Episode, ForeignCalls, summarize
-from turngym.agents.settings import flat
+from turngym.agents.cli.settings import flat
+from turngym.agents.evaluation.scores import Episode, ForeignCalls, summarize
 from turngym.agents.trajectory import Leaf, Turn
 from turngym.envs import Outcome
 from turngym.envs.rows import load_jsonl
 from turngym.tests.support.pages import ROOT, Block, blocks, commands, names, tables
-from turngym.training.alarms import Kind
 from turngym.training.comparison import outcomes as report
 from turngym.training.comparison.measure import Final
 from turngym.training.comparison.plan import Comparison
-from turngym.training.config import from_run
+from turngym.training.metrics.alarms import Kind
+from turngym.training.runs.config import from_run
 
 FILES, TELEMETRY = tables("docs/files.md"), tables("docs/telemetry.md")
 ELSEWHERE = {
@@ -91,7 +91,7 @@ def letters(name: str) -> object:
 )
 def test_a_block_of_python_runs(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("turngym.tools.search.index.load_encoder", letters)
+    monkeypatch.setattr("turngym.tools.search.dense.load_encoder", letters)
     before = [
         other.text
         for other in blocks("python")

@@ -11,15 +11,15 @@ import gymnasium
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import evaluate
+from turngym.agents.evaluation import run as evaluate
 from turngym.envs.math import make_math
-from turngym.envs.question import QuestionEnv
+from turngym.envs.question.env import QuestionEnv
 from turngym.tests.support.chat_server import ChatServer, Scripted
 from turngym.tools import ToolCall, get_format
 
 MATH = "turngym/Math-v0"
 METHOD = '''"""A method of one's own."""
-from turngym.training.methods.grpo import grpo
+from turngym.training.methods.base_algorithms.grpo import grpo
 
 
 def factory(scale: float = 1.0):

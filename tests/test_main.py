@@ -15,14 +15,14 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym import __main__ as cli
-from turngym.agents import commands, terminal
-from turngym.agents.journal import read_trees
+from turngym.agents.cli import terminal
+from turngym.agents.journal.trees import read_trees
 from turngym.envs.math import MathTasks
 from turngym.envs.registry import ENVS
 from turngym.tools import ToolCall, ToolFailure
 from turngym.tools.python import LevelRefused
-from turngym.training.config import from_run, read_recipe
 from turngym.training.methods import METHODS
+from turngym.training.runs.config import from_run, read_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -264,7 +264,7 @@ def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(
     def refuse(level: str) -> None:
         raise LevelRefused(level, "it is another system")
 
-    monkeypatch.setattr("turngym.envs.registry.require", refuse)
+    monkeypatch.setattr("turngym.envs.options.require", refuse)
     status, out, err = turngym(*args, "--option", "level=landlock")
     assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
     assert (
@@ -277,7 +277,7 @@ def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(
     def fail(level: str) -> None:
         raise ToolFailure("the server is gone")
 
-    monkeypatch.setattr("turngym.envs.registry.require", fail)
+    monkeypatch.setattr("turngym.envs.options.require", fail)
     assert turngym(*args) == (2, "", "error: the server is gone\n")
 
 
@@ -508,7 +508,7 @@ def test_real_problems_are_trained_on_and_evaluated_with_any_policy(
     [(False, "use the same command again"), (True, "turngym train --resume --out")],
 )
 def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path, begun, way):
-    from turngym.training import commands
+    from turngym.training.cli import train as commands
 
     def interrupt(records: Iterator[object], *_: object) -> None:
         if begun:
@@ -527,7 +527,7 @@ def test_a_missing_training_extra_is_named(monkeypatch, capsys):
     def missing(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers")
 
-    monkeypatch.setattr(commands, "make_with_examples", missing)
+    monkeypatch.setattr("turngym.agents.cli.play.make_with_examples", missing)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["play"])
     assert stopped.value.code == 2

@@ -93,7 +93,7 @@ def test_an_upward_import_would_be_seen(tmp_path, monkeypatch):
     (tmp_path / "tools").mkdir()
     bad = tmp_path / "tools" / "bad.py"
     bad.write_text(
-        "from ..training import loop\nimport turngym.agents.chat\nfrom turngym.envs import core\n"
+        "from ..training import loop\nimport turngym.agents.chat\nfrom turngym.envs import text_env as core\n"
     )
     assert imported_rooms(bad) == {"training", "agents", "envs"}
 
@@ -134,9 +134,9 @@ def test_a_clone_under_another_name_imports_the_package_once(tmp_path):
         (clone / name).symlink_to(ROOT / name)
     (clone / "tests").mkdir()
     (clone / "tests" / "test_once.py").write_text(
-        "import sys\n\ndef test_once():\n    import turngym.envs.core as core\n"
+        "import sys\n\ndef test_once():\n    import turngym.envs.text_env as core\n"
         "    modules = list(sys.modules.values())\n"
-        "    copies = [m for m in modules if hasattr(m, 'TextEnv') and m.__name__.endswith('core')]\n"
+        "    copies = [m for m in modules if hasattr(m, 'TextEnv') and m.__name__.endswith('text_env')]\n"
         "    assert copies == [core]\n    assert 'odd-name' not in sys.modules and '__init__' not in sys.modules\n"
     )
     done = subprocess.run(

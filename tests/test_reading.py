@@ -75,7 +75,8 @@ def test_names_of_projects_are_taken_out(text, shown) -> None:
 
 def test_a_file_is_in_the_innermost_folder_that_is_named() -> None:
     assert (
-        room_of("training/methods/grpo.py", ["training", "training/methods"]) == "training/methods"
+        room_of("training/methods/base_algorithms/grpo.py", ["training", "training/methods"])
+        == "training/methods"
     )
     assert room_of("training_data.py", ["training"]) is None
 

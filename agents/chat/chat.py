@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer
 
 from ...envs import Message, TextEnv
-from ...envs.question import QuestionEnv
+from ...envs.question.env import QuestionEnv
 from ...tools import FORMATS, Format
-from ..model_folder import read_bytes, read_json
+from ..models.folder import read_bytes, read_json
 from .rendering import MarkedText, join, template_text
 from .template import Template, TemplateError, special_tokens, token_text
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...envs import Message
-from ..source import Source
+from ..models.resolve import Source
 from .template import CONTENTS, MARK, TODAY, Template, TemplateError
 
 _ASK: Message = {"role": "user", "content": "question"}

@@ -16,7 +16,7 @@ from typing import Any, Self
 import jinja2
 
 from ...envs import Message
-from ..model_folder import TEMPLATE_FILE, read_bytes, read_json, template_digest
+from ..models.folder import TEMPLATE_FILE, read_bytes, read_json, template_digest
 from .rendering import MarkedEnvironment, MarkedText, begin, limited, template_text
 
 # The stock chat templates of the usual models, each version by its digest. What a known template writes behind a turn

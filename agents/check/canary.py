@@ -25,10 +25,10 @@ from typing import Any, Self, cast
 import numpy as np
 
 from ...envs import TextEnv
-from ...envs.question import QuestionEnv
+from ...envs.question.env import QuestionEnv
 from ...envs.splits import task_count
 from ...tools import PythonTool, Tool, ToolCall, ToolResult
-from ..journal import to_json
+from ..journal.trees import to_json
 from ..players import Script, play
 from . import search
 from .episodes import Broken, Subject, example_calls, expert

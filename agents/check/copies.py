@@ -16,10 +16,10 @@ from gymnasium.wrappers import Autoreset
 from ...envs import fork
 from ...envs.registry import spec_of
 from ...envs.splits import task_count
-from ..journal import Origin, read_trees, write_trees
+from ..journal.replay import replay
+from ..journal.trees import Origin, read_trees, write_trees
 from ..players import Script
 from ..players import play as play_task
-from ..replay import replay
 from .episodes import Broken, Scenario, Subject, as_json, episode, expert, moment, play, same
 
 MODES = ("sync", "async")

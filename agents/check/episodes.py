@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 
 from ...envs import TextEnv
-from ...envs.question import QuestionEnv
+from ...envs.question.env import QuestionEnv
 from ...envs.registry import make, spec_of
 from ...envs.splits import begin
 from ...tools import PythonTool, ToolCall

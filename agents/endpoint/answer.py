@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ...tools.http import Node, ShapeError
+from ...tools.http.failures import ShapeError
+from ...tools.http.json_values import Node
 from .finish import finish_of
 
 THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")

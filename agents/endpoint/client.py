@@ -11,12 +11,13 @@ from typing import Any
 import httpx
 
 from ...envs import Message
-from ...tools.http import Fault, HttpFailure, Limits, Node, ShapeError, parse, serialize
 from ...tools.http.client import JsonClient, address
+from ...tools.http.failures import Fault, HttpFailure, Limits, ShapeError
+from ...tools.http.json_values import Node, parse, serialize
+from ..cli.settings import EndpointOptions
 from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
-from ..journal import append_sealed, read_sealed, sync
+from ..journal.trees import append_sealed, read_sealed, sync
 from ..players import ContextFull
-from ..settings import EndpointOptions
 from ..trajectory import Key
 from .advice import advice
 from .answer import Answer

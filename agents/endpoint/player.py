@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...envs import Message, TextEnv
-from ...envs.question import QuestionEnv
+from ...envs.question.env import QuestionEnv
 from ...tools import Format, ToolCall
-from ...tools.formats.core import load_json
+from ...tools.formats.json_call import load_json
 from ..players import Action
 from .answer import Answer, Call
 from .client import Endpoint

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from ...tools.core import refuse_constant
+from ...tools.checks import refuse_constant
 
 _NO_NUMBERS = ("nan", "inf", "infinity")
 NONE = "none"  # leaves a field out; as JSON, `"none"`, it is a word

@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from ..settings import API_KEY
+from ..cli.settings import API_KEY
 
 SECRET = (
     12  # characters; a shorter key is a placeholder such as EMPTY, which an answer may well hold

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..cli.settings import EngineChoice
     from ..policy import Policy
-    from ..settings import EngineChoice
     from .torch import TorchEngine
     from .vllm import VllmEngine
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from ...envs import StopReason, TextEnv
 from ...envs.splits import begin
 from ...tools import Format
-from ...tools.core import start
+from ...tools.subprocesses.deadlines import start
 from ...tools.thoughts import thoughts_end
 from ..chat.chat import Chat
+from ..cli.settings import Deadlines
 from ..engine import Continued, Cut, Engine, EngineFailure, Sampling, Session
-from ..journal import Incident, OnIncident
-from ..settings import Deadlines
+from ..journal.trees import Incident, OnIncident
 from ..trajectory import (
     NO_TOKENS,
     Key,

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from ...envs import Message
 from ...envs.examples import conversations
-from ...envs.registry import check_levels
+from ...envs.options import check_levels
 from ...envs.splits import Split, open_split
 from ...tools.files import check_inside
 from ...tools.progress import track
-from ..architecture import check_architecture
-from ..checkpoint import read_state, save
-from ..evaluate import checked_chat, cut
-from ..journal import append_line, locked, writable, write_file
-from ..memory import check_fits
-from ..model_folder import read_toml
-from ..settings import LoraOptions, MachineOptions, WarmupOptions, check_device
-from ..source import Source, find, max_tokens, suited
+from ..cli.settings import LoraOptions, MachineOptions, WarmupOptions, check_device
+from ..evaluation.run import checked_chat, cut
+from ..journal.checkpoint import read_state, save
+from ..journal.trees import append_line, locked, writable, write_file
+from ..models.architecture import check_architecture
+from ..models.folder import read_toml
+from ..models.memory import check_fits
+from ..models.resolve import Source, find, max_tokens, suited
 from .pretrain import CHECKPOINTS, Demonstration, WarmupStep, demonstrations, resumable
 
 if TYPE_CHECKING:

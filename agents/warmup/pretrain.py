@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...envs import Message, TextEnv
-from ...envs.registry import check_levels
+from ...envs.options import check_levels
 from ...envs.splits import Split, begin, open_split
 from ...tools.files import check_inside
 from ...tools.progress import track
-from ..checkpoint import latest, read_state, save
-from ..evaluate import cut
-from ..journal import writable, write_file
-from ..model_folder import read_json
-from ..settings import WarmupOptions
+from ..cli.settings import WarmupOptions
+from ..evaluation.run import cut
+from ..journal.checkpoint import latest, read_state, save
+from ..journal.trees import writable, write_file
+from ..models.folder import read_json
 
 if TYPE_CHECKING:
     from ..chat.chat import Chat

@@ -22,12 +22,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ...tools.progress import Work
-from ..architecture import logit_scale
 from ..chat.chat import Chat
-from ..model_folder import header, read_json
+from ..cli.settings import SIZES, WarmupOptions
+from ..models.architecture import logit_scale
+from ..models.folder import header, read_json
+from ..models.resolve import TINY
 from ..policy import Policy
-from ..settings import SIZES, WarmupOptions
-from ..source import TINY
 
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded
 WARM = 30  # steps in which the learning rate rises

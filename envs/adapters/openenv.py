@@ -26,10 +26,10 @@ from openenv.core.env_server import (
 )
 from pydantic import ConfigDict, Field
 
-from ...tools.core import within
-from ...tools.http import HttpFailure, Limits, Node, ShapeError
 from ...tools.http.client import JsonClient
+from ...tools.http.failures import HttpFailure, Limits, ShapeError
 from ...tools.http.hosts import Hosts
+from ...tools.http.json_values import Node
 from ...tools.http.server import (
     HeldBytes,
     Receive,
@@ -42,9 +42,11 @@ from ...tools.http.server import (
     patient_server,
     refuse,
 )
-from ..core import EnvFailure, Outcome, Reply, StopReason, TextEnv
+from ...tools.subprocesses.deadlines import within
+from ..outcomes import EnvFailure, Outcome, Reply, StopReason
 from ..splits import Split, begin, open_split
 from ..tasks import SPLITS, check_known, choose_index
+from ..text_env import TextEnv
 
 T = TypeVar("T")
 

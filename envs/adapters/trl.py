@@ -11,10 +11,10 @@ from math import isnan
 from typing import Any
 
 from ...tools import ToolCall
-from ...tools.functions import make_schema
-from ..core import TextEnv
-from ..question import QuestionEnv
+from ...tools.json_schema import make_schema
+from ..question.env import QuestionEnv
 from ..splits import begin, open_split
+from ..text_env import TextEnv
 
 ACT = make_schema(
     "act", "Take one action.", {"text": {"type": "string", "description": "the action"}}, ["text"]

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..core import Reply, StopReason, TextEnv
+from ..outcomes import Reply, StopReason
 from ..tasks import Message, choose_index, strict
+from ..text_env import TextEnv
 from .expert import Expert
 from .game import Game
 from .generate import SIZES, Houses

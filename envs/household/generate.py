@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..tasks import KeyedRandom, check_choices, check_index, check_known, check_split, in_split
+from ..keyed_random import KeyedRandom
+from ..tasks import check_choices, check_index, check_known, check_split, in_split
 from .game import TASK_TYPES, Game
 from .house import (
     LAMP,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...tools.search.cache import Arrays, Texts, cache_folder, digest, joined, kept
+from ...tools.search.array_cache import Arrays, Texts, cache_folder, digest, joined, kept
 from ..rows import json_rows
 from ..tasks import check_index, check_known
 from .game import SPLITS, TASK_TYPES, Game, game_of_row, read_game

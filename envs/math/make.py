@@ -8,14 +8,16 @@ from typing import Any
 
 from ...tools import AnyTool, PythonTool
 from ...tools.plugins import load_tools
-from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, prompt_of
+from ..question.env import CALLS, Grader, QuestionEnv, is_lenient, prompt_of
+from ..question.toolbox import TOOL_TIMEOUT
 from ..rows import SHAPES, SourceOptions, as_text
 from ..sources import DataSet, is_file, load_tasks, read_data_sets
 from ..tasks import Tasks, refuse, strict
-from .extract import extract_answer
-from .grade import MathGrader
-from .problems import MIXED, MathTasks
-from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
+from .grading.boxed_answer import extract_answer
+from .grading.grader import MathGrader
+from .problems.tasks import MIXED, MathTasks
+from .reasoning.grader import ReasoningGrader
+from .reasoning.tasks import PREFIX, ReasoningTasks
 
 SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
 """The default system prompt of Math."""

@@ -1,13 +1,16 @@
 """Questions of fact with a search tool: an invented world's, from files or from known data sets.
 
-- make: the environment, made from its options, and the data sets that it knows by name
-- search: the environment: a question of fact, a search tool, and a grader
-- world: an invented world, its passages and the questions about it, fixed by an index, and an expert that reads them
-- facts: the names of its things, and what holds between them (`relations.toml`)
+- `make`: the environment, made from its options, and the data sets that it knows by name
+- `env`: the environment: a question of fact, a search tool, and a grader
+- `grader`: exact match and F1
+- `world`: an invented world, its passages and the questions about it, fixed by an index
+- `expert`: an expert that answers by searching
+- `facts`: the names of the world's things, and what holds between them (`relations.toml`)
 """
 
+from .env import QATask, SearchEnv
+from .grader import QAGrade, QAGrader
 from .make import make_search
-from .search import QAGrade, QAGrader, QATask, SearchEnv
 from .world import InventedWorld
 
 __all__ = ["InventedWorld", "QAGrade", "QAGrader", "QATask", "SearchEnv", "make_search"]

@@ -12,7 +12,7 @@ from itertools import islice
 from math import gcd
 from pathlib import Path
 
-from ..tasks import KeyedRandom
+from ..keyed_random import KeyedRandom
 
 _VOWELS = "aeiou"
 _RARE = ("bz", "gv", "gz", "kv", "kz", "mv", "mz", "vz", "zb", "zg", "zr", "zv")

@@ -9,13 +9,16 @@ from typing import Any
 
 from ...tools import AnyTool, Retriever, Search, SearchFailure
 from ...tools.plugins import load_tools
-from ...tools.search.index import BM25, open_index
-from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
+from ...tools.search.bm25 import BM25, open_index
+from ..question.env import CALLS, is_lenient, prompt_of
+from ..question.toolbox import TOOL_TIMEOUT
 from ..rows import Fields, SourceOptions, as_text, as_texts
 from ..sources import DataSet, load_tasks, read_data_sets
 from ..tasks import Tasks, refuse, strict
-from .search import SYSTEM, QAGrader, QATask, SearchEnv
-from .world import HOPS, InventedTasks, InventedWorld, SearchExpert
+from .env import SYSTEM, QATask, SearchEnv
+from .expert import SearchExpert
+from .grader import QAGrader
+from .world import HOPS, InventedTasks, InventedWorld
 
 
 @strict
@@ -92,7 +95,7 @@ def make_search(
         questions = load(tasks, options)
     held: list[AnyTool] = [Search(retriever, k, passage_chars, max_query)]
     if visit:
-        from ...tools.search.visit import Visit  # it brings along what few need
+        from ...tools.search.visit import Visit
 
         held.append(Visit(timeout))
     held += load_tools(tools)
@@ -137,10 +140,7 @@ def _searched(
         refuse(f"the file {corpus} is searched", backend=backend, index=index)
         return open_index(corpus)
     assert url is not None
-    from ...tools.search.servers import (
-        SERVERS,
-        served,
-    )  # the client of HTTP is large, and few need it
+    from ...tools.search.remote import SERVERS, served
 
     try:
         return served(url, backend or SERVERS[0], index, timeout)

@@ -18,11 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...tools.core import cut_middle
+from ...tools.checks import cut_middle
 from ...tools.formats.foreign import foreign_call
 from ...tools.thoughts import thought_marks
-from ..core import Reply, StopReason, TextEnv, TextSpace
+from ..outcomes import Reply, StopReason
+from ..spaces import TextSpace
 from ..tasks import Message, check_known, check_split, choose_index, strict
+from ..text_env import TextEnv
 from .calls import ERROR, MODULES, PACKAGE, Conversation, judge, official, read, written
 
 SINGLE = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")

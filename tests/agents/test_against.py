@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from turngym.__main__ import main
-from turngym.agents import evaluate
-from turngym.agents.episodes import difference, read_against
-from turngym.agents.scores import Episode
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.evaluation.results import difference, read_against
+from turngym.agents.evaluation.scores import Episode
 from turngym.envs import Outcome
 from turngym.envs.registry import make
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from turngym.agents import checkpoint, evaluate, source
-from turngym.agents.settings import SamplingOptions
-from turngym.agents.source import MODELS, OWN_TOKENS, TINY, Source, find, max_tokens
+from turngym.agents.cli.settings import SamplingOptions
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.journal import checkpoint
+from turngym.agents.models import resolve as source
+from turngym.agents.models.resolve import MODELS, OWN_TOKENS, TINY, Source, find, max_tokens
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import terminal
+from turngym.agents.cli import terminal
 
 GUESS = """
 import gymnasium

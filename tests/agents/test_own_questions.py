@@ -9,8 +9,9 @@ import gymnasium
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import terminal
-from turngym.envs.registry import make, module_id, reserved_choices
+from turngym.agents.cli import terminal
+from turngym.envs.registry import make, module_id
+from turngym.envs.reserved_choices import reserved_choices
 from turngym.tests.support.chat_server import ChatServer
 from turngym.tests.support.packages import working_in
 from turngym.training.comparison.plan import plan

@@ -4,8 +4,8 @@ import threading
 import numpy as np
 import pytest
 
+from turngym.agents.evaluation.scores import Episode, from_trees
 from turngym.agents.players import PLAYERS, GoldPlayer, Script, play, play_all
-from turngym.agents.scores import Episode, from_trees
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from turngym.envs.math import make_math, make_math_python
 from turngym.envs.registry import make

@@ -11,8 +11,8 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
 
 SPEC = LoraOptions(rank=4, alpha=8)
 IDS = torch.arange(24).reshape(2, 12)

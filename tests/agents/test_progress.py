@@ -11,11 +11,11 @@ import gymnasium
 import pytest
 
 import turngym
-from turngym.agents import evaluate
-from turngym.agents.episodes import EPISODES, FILES, PlayedEpisodes
-from turngym.agents.journal import append_sealed, locked, read_sealed, read_trees
-from turngym.agents.scores import from_trees
-from turngym.agents.settings import SamplingOptions
+from turngym.agents.cli.settings import SamplingOptions
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.evaluation.results import EPISODES, FILES, PlayedEpisodes
+from turngym.agents.evaluation.scores import from_trees
+from turngym.agents.journal.trees import append_sealed, locked, read_sealed, read_trees
 from turngym.envs import EnvFailure, Reply, StopReason, TextEnv
 
 MATH = "turngym/Math-v0"

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from turngym import __main__ as cli
-from turngym.agents import terminal
-from turngym.agents.terminal import clock, line, rows, showing
+from turngym.agents.cli import terminal
+from turngym.agents.cli.terminal import clock, line, rows, showing
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.tools import progress as work_of
 from turngym.tools.progress import Work, going_on, track

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents import terminal
-from turngym.agents.terminal import Interrupted, endings, mistakes, shield
+from turngym.agents.cli import terminal
+from turngym.agents.cli.terminal import Interrupted, endings, mistakes, shield
 
 BOTH = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
 
@@ -78,7 +78,9 @@ def test_what_went_wrong_behind_a_signal_is_said(capsys):
 @pytest.mark.parametrize(
     "command", [["-m", "turngym", "envs"], [f"{sysconfig.get_path('scripts')}/turngym", "envs"]]
 )
-@pytest.mark.parametrize("module", ["turngym.envs.core", "turngym.training.methods", "gymnasium"])
+@pytest.mark.parametrize(
+    "module", ["turngym.envs.text_env", "turngym.training.methods", "gymnasium"]
+)
 def test_ctrl_c_while_modules_are_imported_is_silent(tmp_path, command, module):
     """A hook strikes at the instant at which a module is begun."""
     hook = f"""

@@ -6,10 +6,10 @@ import tomllib
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import evaluate
-from turngym.agents.eval_command import SUITES, Eval, suite_of
-from turngym.agents.journal import read_trees
-from turngym.agents.settings import SamplingOptions
+from turngym.agents.cli.evaluate import SUITES, Eval, suite_of
+from turngym.agents.cli.settings import SamplingOptions
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.journal.trees import read_trees
 from turngym.envs.math.make import data_sets as math_sets
 from turngym.envs.qa.make import data_sets as question_sets
 from turngym.envs.registry import ENVS

@@ -12,10 +12,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
-from turngym.agents.settings import SIZES, SamplingOptions
-from turngym.agents.source import TINY
+from turngym.agents.cli.settings import SIZES, SamplingOptions
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.models.resolve import TINY
 from turngym.agents.warmup.supervised import TEMPLATE
 from turngym.benchmarks.make_tiny import MIX, OPTIONS, Demo, demo, demos, encode, make, run
 from turngym.envs.math import MathTasks, make_math_python

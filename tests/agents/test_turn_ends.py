@@ -13,16 +13,15 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli.settings import SamplingOptions
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.models.resolve import find
 from turngym.agents.policy import load_policy
-from turngym.agents.settings import SamplingOptions
-from turngym.agents.source import find
 from turngym.agents.warmup.pretrain import Demonstration
-
-from .engines.vllm.served import engine as vllm_engine
+from turngym.tests.agents.engines.vllm.served import engine as vllm_engine
 
 TURNS = (
     "{%% for m in messages %%}{{ '%s' + m['role'] + '%s' + m['content'] + '%s' }}{%% endfor %%}%s"

@@ -386,7 +386,7 @@ def hostile():
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_that_cannot_be_used_is_a_failure_in_one_line(hostile, name):
     from turngym.envs.adapters.openenv import Remote
-    from turngym.envs.core import EnvFailure
+    from turngym.envs.outcomes import EnvFailure
 
     handler, url = hostile
     handler.sent = ANSWERS[name]

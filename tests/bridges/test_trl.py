@@ -26,7 +26,7 @@ def test_a_step_of_the_trainer_calls_the_tool_and_grades_the_answer(source, tmp_
     from trl import GRPOConfig, GRPOTrainer
     from trl.chat_template_utils import qwen3_template
 
-    from turngym.agents.source import TINY
+    from turngym.agents.models.resolve import TINY
 
     tokenizer = AutoTokenizer.from_pretrained(
         TINY
@@ -86,7 +86,7 @@ def test_the_reward_is_that_of_the_environment(source):
 
 
 def test_a_failure_has_no_reward(source, monkeypatch):
-    from turngym.envs.core import EnvFailure
+    from turngym.envs.outcomes import EnvFailure
 
     one = source.make()
     one.reset(**source.rows(1)[0])

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents.eval_command import KEYS, Eval
-from turngym.agents.settings import flat
+from turngym.agents.cli.evaluate import KEYS, Eval
+from turngym.agents.cli.settings import flat
 from turngym.envs import choices, registry
-from turngym.envs.registry import ENVS, far_choices, flag_of, reserved_choices
-from turngym.training.config import TrainConfig
+from turngym.envs.registry import ENVS, flag_of
+from turngym.envs.reserved_choices import far_choices, reserved_choices
+from turngym.training.runs.config import TrainConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text("utf-8")
 MODULES = (

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from turngym.envs.core import EnvFailure, Reply, TextEnv
+from turngym.envs.outcomes import EnvFailure, Reply
+from turngym.envs.text_env import TextEnv
 from turngym.tests.verify import replies
 
 PLACES = list(replies.places())

@@ -8,8 +8,8 @@ import pytest
 
 from turngym.envs import Reply, StopReason, TextEnv, register_all, registry
 from turngym.envs.math import make_math, make_math_python
-from turngym.envs.question import QuestionEnv
-from turngym.envs.registry import EnvOptions, check_levels, levels_of
+from turngym.envs.options import EnvOptions, check_levels, levels_of
+from turngym.envs.question.env import QuestionEnv
 from turngym.tools.python import LEVELS, LevelRefused
 
 
@@ -345,7 +345,7 @@ def weak(monkeypatch):
         if level != LEVELS[-1]:
             raise LevelRefused(level, f"no {level} here")
 
-    monkeypatch.setattr("turngym.envs.registry.require", require)
+    monkeypatch.setattr("turngym.envs.options.require", require)
 
 
 def test_tools_have_levels_by_name_and_other_environments_none():
@@ -365,7 +365,7 @@ def test_this_machine_can_give_the_weakest_level():
 
 
 def test_nothing_is_asked_where_no_tool_has_such_a_level(weak, monkeypatch):
-    monkeypatch.setattr("turngym.envs.registry.LEVELS", LEVELS[-1:])
+    monkeypatch.setattr("turngym.envs.options.LEVELS", LEVELS[-1:])
     env = make_math_python(level=LEVELS[0])  # of which nothing is known
     check_levels(env)
     check_levels(make_math())

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from turngym.envs import EnvFailure, Reply, Rewards, Rubric, StopReason, TextEnv
-from turngym.envs.graders import FunctionGrader
-from turngym.envs.math.grade import Grade
-from turngym.envs.question import QuestionEnv
+from turngym.envs.math.grading.grader import Grade
+from turngym.envs.question.env import QuestionEnv
+from turngym.envs.question.graders import FunctionGrader
 from turngym.envs.tasks import ListTasks, Task
 
 NAN = float("nan")

@@ -18,7 +18,7 @@ from gymnasium.vector.utils import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngym.envs.core import TextSpace
+from turngym.envs.spaces import TextSpace
 
 TEXT = st.text(max_size=12)  # hypothesis draws no lone surrogates for st.text by default
 

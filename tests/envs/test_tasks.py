@@ -3,7 +3,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from turngym.envs.tasks import KeyedRandom, ListTasks, Task, check_choices, choose_index, text_share
+from turngym.envs.keyed_random import KeyedRandom
+from turngym.envs.tasks import ListTasks, Task, check_choices, choose_index, text_share
 
 
 def test_the_key_alone_decides_the_draws():

@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from turngym.agents.evaluate import prepare, run
-from turngym.agents.journal import origin_of, write_trees
+from turngym.agents.cli.settings import EndpointOptions
+from turngym.agents.evaluation.run import prepare, run
+from turngym.agents.journal.replay import replay_journal
+from turngym.agents.journal.trees import origin_of, write_trees
 from turngym.agents.players import Script, play
-from turngym.agents.replay import replay_journal
-from turngym.agents.settings import EndpointOptions
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.envs.registry import make
 from turngym.tests.support.chat_server import ChatServer

@@ -11,7 +11,7 @@ from gymnasium.wrappers import vector
 from gymnasium.wrappers.utils import create_zero_array
 
 import turngym
-from turngym.envs.core import TextSpace
+from turngym.envs.spaces import TextSpace
 
 CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "%s"}}\n</tool_call>'
 ANSWER = "\\boxed{1}"

@@ -11,10 +11,11 @@ from inspect_ai.analysis import samples_df
 from inspect_ai.log import read_eval_log
 from statsmodels.api import OLS
 
-from turngym.agents import evaluate
-from turngym.agents.episodes import SCHEMA, export
-from turngym.agents.scores import interval, summarize
-from turngym.agents.settings import EndpointOptions, SamplingOptions
+from turngym.agents.cli.settings import EndpointOptions, SamplingOptions
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.evaluation.exports import export
+from turngym.agents.evaluation.results import SCHEMA
+from turngym.agents.evaluation.scores import interval, summarize
 from turngym.envs.registry import make
 from turngym.tests.support.chat_server import ChatServer, Scripted
 

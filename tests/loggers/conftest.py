@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from turngym.training.sinks import SINKS
+from turngym.training.runs.loggers import SINKS
 
 if any(importlib.util.find_spec(name) is None for name in SINKS):
     collect_ignore_glob = ["test_*.py"]

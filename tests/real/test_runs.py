@@ -11,13 +11,13 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from turngym import __main__ as cli
-from turngym.agents import memory
-from turngym.agents.memory import TooLarge
+from turngym.agents.models import memory
+from turngym.agents.models.memory import TooLarge
+from turngym.agents.models.resolve import Source, find
 from turngym.agents.policy import load_policy
-from turngym.agents.source import Source, find
-from turngym.training import run
-from turngym.training.config import TrainConfig, read_recipe
-from turngym.training.export import execute, prepare
+from turngym.training.runs import run
+from turngym.training.runs.config import TrainConfig, read_recipe
+from turngym.training.runs.export import execute, prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WARM = ["--episodes", "8", "--batch", "2", "--rank", "8", "--alpha", "16"]
@@ -145,7 +145,7 @@ def test_a_dry_run_shows_the_prompt_that_the_model_will_see(
 def test_a_truncated_file_is_refused(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from turngym.agents.source import smollm2
+    from turngym.agents.models.resolve import smollm2
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with smollm2().open("rb") as whole, (tmp_path / "part.gguf").open("wb") as part:

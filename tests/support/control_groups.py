@@ -1,4 +1,4 @@
-"""A folder that behaves like control groups of version 2, as far as `tools/python/boundary.py` can tell."""
+"""A folder that behaves like control groups of version 2, as far as `tools/python/isolation/cgroups.py` can tell."""
 
 import os
 import types
@@ -41,6 +41,6 @@ def remove(name: str, dir_fd: int | None = None) -> None:
     os.rmdir(name, dir_fd=dir_fd)
 
 
-def imitate(boundary: types.ModuleType) -> None:
+def imitate(cgroups: types.ModuleType) -> None:
     """Let the module make and remove folders with the kernel's files in them."""
-    setattr(boundary, "os", types.SimpleNamespace(**{**vars(os), "mkdir": make, "rmdir": remove}))  # noqa: B010
+    setattr(cgroups, "os", types.SimpleNamespace(**{**vars(os), "mkdir": make, "rmdir": remove}))  # noqa: B010

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
 
-from turngym.tools.core import start
+from turngym.tools.subprocesses.deadlines import start
 
 PAGE = b"<title>A page</title><h1>Paris</h1><p>It is the <b>capital</b> of France.</p>"
 BLOCK = 2**20  # bytes of a bomb that follow from nothing before them

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from turngym.agents import evaluate
-from turngym.agents.scores import Episode, Report
-from turngym.agents.settings import EndpointOptions, SamplingOptions
+from turngym.agents.cli.settings import EndpointOptions, SamplingOptions
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.evaluation.scores import Episode, Report
 from turngym.tests.support.chat_server import ChatServer, Json, call
 from turngym.tests.support.faults import Answer, Request
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.training.columns import Packed
-from turngym.training.learner import Learner, Update
+from turngym.training.data.packing import Packed
+from turngym.training.loop.learner import Learner, Update
 
 
 def loaded(folder: Path) -> Policy:

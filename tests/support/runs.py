@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from turngym.agents.journal import VOCABULARY, Incident, Origin, write_file
+from turngym.agents.journal.trees import VOCABULARY, Incident, Origin, write_file
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import StopReason
-from turngym.training.config import TrainConfig, to_toml
-from turngym.training.run_folder import CONFIG, Logbook, to_line, write_summary
+from turngym.training.runs.config import TrainConfig, to_toml
+from turngym.training.runs.folder import CONFIG, Logbook, to_line, write_summary
 
 WORDS = [" the", " answer", " is", " 4", "2", "\n", " call", "é"]
 PIECES = [*WORDS, "\udcc3", "\udca9", "<|im_end|>"]  # two bytes of one letter, and a control token

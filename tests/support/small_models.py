@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from turngym.agents.source import TINY
+from turngym.agents.models.resolve import TINY
 
 VOCABULARY, CONTEXT = 640, 1024
 SIZES = {

@@ -9,24 +9,24 @@ import torch
 from torch import Tensor
 
 from turngym.envs import Outcome
-from turngym.training.columns import OUTCOMES, Batch, Current, Now, Turns
-from turngym.training.control import Control, State, advantages, scored
-from turngym.training.methods.adathink_med import DOUBT, LENGTH
-from turngym.training.methods.adr import COLUMN as EASY
-from turngym.training.methods.aent import CLAMPED, clamped
-from turngym.training.methods.aepo_he import COLUMN as REFLECTS
-from turngym.training.methods.aepo_wang import FACTOR, POOL, tempered
-from turngym.training.methods.empo import AGREED
-from turngym.training.methods.ettrl import COLUMN as ELECTED
-from turngym.training.methods.evol_rl import COLUMN
-from turngym.training.methods.flowrl import LOG_Z
-from turngym.training.methods.fr3e import STATE
-from turngym.training.methods.less import TOKEN
-from turngym.training.methods.one_shot_em import SHARP, sharpened
-from turngym.training.methods.seed_grpo import SPREAD
-from turngym.training.methods.simko import LIKELY, likely
-from turngym.training.methods.ucas import CERTAIN, certainty
-from turngym.training.objective import objective, start_terms
+from turngym.training.control.control import Control, State, advantages, scored
+from turngym.training.data.batch import OUTCOMES, Batch, Current, Now, Turns
+from turngym.training.loss.objective import objective, start_terms
+from turngym.training.methods.advantage.less import TOKEN
+from turngym.training.methods.advantage.ucas import CERTAIN, certainty
+from turngym.training.methods.contrib.adr import COLUMN as EASY
+from turngym.training.methods.contrib.aepo_he import COLUMN as REFLECTS
+from turngym.training.methods.contrib.evol_rl import COLUMN
+from turngym.training.methods.contrib.fr3e import STATE
+from turngym.training.methods.contrib.seed_grpo import SPREAD
+from turngym.training.methods.entropy.aent import CLAMPED, clamped
+from turngym.training.methods.entropy.aepo_wang import FACTOR, POOL, tempered
+from turngym.training.methods.entropy.one_shot_em import SHARP, sharpened
+from turngym.training.methods.reward.adathink_med import DOUBT, LENGTH
+from turngym.training.methods.reward.empo import AGREED
+from turngym.training.methods.reward.ettrl import COLUMN as ELECTED
+from turngym.training.methods.surrogate.flowrl import LOG_Z
+from turngym.training.methods.surrogate.simko import LIKELY, likely
 
 VOCABULARY = 5
 PATHS = ((2, 1), (3,), (1, 2, 2), (2, 2), (1, 3))  # sampled tokens of each turn of each path

@@ -8,7 +8,7 @@ import pytest
 
 import turngym
 from turngym.tools import PythonTool, Status
-from turngym.tools.python import server
+from turngym.tools.python.server import client as server
 
 
 def _run(tool, code):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from turngym.tests.support import toy as toys
 from turngym.tests.support.toy import Toy, build, make_toy
-from turngym.training.columns import Batch, Current
+from turngym.training.data.batch import Batch, Current
 
 
 @pytest.fixture(scope="session")

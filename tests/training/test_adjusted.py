@@ -2,11 +2,11 @@
 
 import pytest
 
-from turngym.agents import source
-from turngym.agents.settings import flat
-from turngym.agents.source import MODELS
-from turngym.training.commands import train_of
-from turngym.training.config import (
+from turngym.agents.cli.settings import flat
+from turngym.agents.models import resolve as source
+from turngym.agents.models.resolve import MODELS
+from turngym.training.cli.train import train_of
+from turngym.training.runs.config import (
     GRADED,
     adjust,
     adjusted,
@@ -117,7 +117,7 @@ def test_a_recipe_file_of_ones_own_keeps_what_it_sets(policy, tmp_path):
 
 
 def test_a_policy_that_goes_on_from_a_run_draws_turns_as_long_as_before(policy, monkeypatch):
-    monkeypatch.setattr("turngym.training.config.max_tokens", lambda source: 300)
+    monkeypatch.setattr("turngym.training.runs.config.max_tokens", lambda source: 300)
     assert adjusted("math-python", policy)[0].sampling.max_tokens == 300
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents.eval_command import Eval, suite_of
-from turngym.training.commands import recipe_of, warmup_of
+from turngym.agents.cli.evaluate import Eval, suite_of
+from turngym.training.cli.train import recipe_of, warmup_of
 from turngym.training.comparison import claims
-from turngym.training.config import TrainConfig, from_run, read_recipe, to_toml
-from turngym.training.run import prepare, resume_hint
+from turngym.training.runs.config import TrainConfig, from_run, read_recipe, to_toml
+from turngym.training.runs.run import prepare, resume_hint
 
 SMALL = {"steps": 1, "prompts": 1, "group": 2, "eval_tasks": 1, "max_tokens": 8}
 

@@ -5,17 +5,17 @@ import json
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import terminal
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli import terminal
 from turngym.agents.engine import Sampling
-from turngym.agents.evaluate import actor_in
-from turngym.agents.journal import Origin, read_trees, write_trees
+from turngym.agents.evaluation.run import actor_in
+from turngym.agents.evaluation.scores import from_trees, summarize
+from turngym.agents.journal.trees import Origin, read_trees, write_trees
+from turngym.agents.models.resolve import TINY
 from turngym.agents.rollout.collect import collect
-from turngym.agents.scores import from_trees, summarize
-from turngym.agents.source import TINY
 from turngym.envs.registry import make
 from turngym.tests.support.scripted_engine import ScriptedEngine
-from turngym.training.telemetry import counts
+from turngym.training.metrics.telemetry import counts
 
 SHORT = ["--max-tokens", "2", "--threads", "1"]
 

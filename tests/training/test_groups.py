@@ -8,12 +8,12 @@ import torch
 
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training.columns import pack
-from turngym.training.config import TrainConfig
-from turngym.training.control import chain
+from turngym.training.control.chain import chain
+from turngym.training.data.packing import pack
 from turngym.training.methods import COMPARING, METHOD_RECIPES, check_group, parse_methods
-from turngym.training.run import prepare
-from turngym.training.telemetry import counts
+from turngym.training.metrics.telemetry import counts
+from turngym.training.runs.config import TrainConfig
+from turngym.training.runs.run import prepare
 
 BASES = sorted(
     {recipe["method"].partition(",")[0].partition(":")[0] for recipe in METHOD_RECIPES.values()}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngym.training.config import Launch, launched
+from turngym.training.runs.launch import Launch, launched
 
 MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 

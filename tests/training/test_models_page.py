@@ -10,14 +10,17 @@ import tyro
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym import __main__ as cli
-from turngym.agents import memory, model_folder, settings, source
-from turngym.agents.memory import GIB, check_fits
-from turngym.agents.settings import LoraOptions, flat
-from turngym.agents.source import MODELS
+from turngym.agents.cli import settings
+from turngym.agents.cli.settings import LoraOptions, flat
+from turngym.agents.models import folder as model_folder
+from turngym.agents.models import memory
+from turngym.agents.models import resolve as source
+from turngym.agents.models.memory import GIB, check_fits
+from turngym.agents.models.resolve import MODELS
 from turngym.tests.support.pages import blocks, commands, tables
-from turngym.training import run
-from turngym.training.commands import Train
-from turngym.training.config import adjust
+from turngym.training.cli.train import Train
+from turngym.training.runs import run
+from turngym.training.runs.config import adjust
 
 PAGE = "docs/models.md"
 COMMANDS = [

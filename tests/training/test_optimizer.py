@@ -6,8 +6,8 @@ from safetensors.torch import load_file, save_file
 from torch.nn import Parameter
 from torch.optim import AdamW
 
-from turngym.agents.checkpoint import CheckpointError
-from turngym.training.learner import load_moments, save_moments
+from turngym.agents.journal.checkpoint import CheckpointError
+from turngym.training.loop.optimizer_state import load_moments, save_moments
 
 
 def made(steps: int) -> tuple[AdamW, dict[str, Parameter]]:

@@ -13,15 +13,21 @@ from turngym.envs import registry
 from turngym.tests.support.packages import install, working_in
 from turngym.tools import plugins
 from turngym.training import methods
+from turngym.training.cli.compare import Compare
 from turngym.training.comparison import claims, diagnosis, plan
-from turngym.training.comparison.command import Compare
 from turngym.training.comparison.tune import check_tuning
-from turngym.training.config import TrainConfig, adjusted, read_recipe, recipe_names, reserved_of
-from turngym.training.run import resume_hint
+from turngym.training.runs.config import (
+    TrainConfig,
+    adjusted,
+    read_recipe,
+    recipe_names,
+    reserved_of,
+)
+from turngym.training.runs.run import resume_hint
 
 METHODS = '''"""Methods that I wrote."""
 
-from turngym.training.control import Control
+from turngym.training.control.control import Control
 
 
 def turn_decay(keep: float = 0.9) -> Control:

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from turngym.agents.scores import Interval, Report
+from turngym.agents.evaluation.scores import Interval, Report
 from turngym.tools.progress import going_on
-from turngym.training import commands
-from turngym.training.alarms import Alarm, Level
-from turngym.training.comparison import command, results
+from turngym.training.cli import compare as command
+from turngym.training.cli import train as commands
+from turngym.training.comparison import results
 from turngym.training.comparison.results import History, Spent, Validation
-from turngym.training.loop import Record, Refusals
+from turngym.training.loop.trainer import Record, Refusals
+from turngym.training.metrics.alarms import Alarm, Level
 
 METRICS = {
     "reward": 0.5,

@@ -19,10 +19,12 @@ import pytest
 import turngym
 from turngym import __main__ as cli
 from turngym import __version__, envs, tools
-from turngym.agents.journal import FORMAT
-from turngym.training import columns, control, methods
+from turngym.agents.journal.trees import FORMAT
+from turngym.training import methods
 from turngym.training.comparison.results import read_history
-from turngym.training.config import TrainConfig, from_mapping, from_run, recipe_names
+from turngym.training.control import control
+from turngym.training.data import batch as columns
+from turngym.training.runs.config import TrainConfig, from_mapping, from_run, recipe_names
 
 DATA = Path(turngym.__file__).parent / "tests" / "data"
 RUN, EVAL = DATA / "run-0.1.0", DATA / "eval-0.1.0"
@@ -185,7 +187,7 @@ def test_an_adapter_is_a_folder_of_peft():
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    from turngym.agents.source import TINY
+    from turngym.agents.models.resolve import TINY
 
     (adapter,) = RUN.glob("checkpoints/*/adapter")
     model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(TINY), adapter)

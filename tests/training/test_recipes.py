@@ -2,13 +2,13 @@
 
 import pytest
 
-from turngym.agents.memory import GIB, Load, count_of, needed
+from turngym.agents.models.memory import GIB, Load, count_of, needed
 from turngym.tests.support.pages import tables
 from turngym.training.comparison.plan import OWN
-from turngym.training.config import RECIPES, read_recipe, recipe_keys, recipe_names
-from turngym.training.control import chain
-from turngym.training.dry_run import PUBLISHED, _server_share
+from turngym.training.control.chain import chain
 from turngym.training.methods import METHOD_RECIPES, METHODS, parse_methods
+from turngym.training.runs.config import RECIPES, read_recipe, recipe_keys, recipe_names
+from turngym.training.runs.dry_run import PUBLISHED, _server_share
 
 TASKS = {
     "math-python",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from turngym.training.config import Schedule
-from turngym.training.loop import next_tasks
+from turngym.training.loop.task_order import next_tasks
+from turngym.training.runs.config import Schedule
 
 
 def test_the_learning_rate_falls_with_steps_or_tokens_whichever_is_further():

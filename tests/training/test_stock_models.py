@@ -10,12 +10,12 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from turngym.agents import evaluate
-from turngym.agents.journal import read_trees
-from turngym.agents.settings import SamplingOptions
-from turngym.agents.source import TINY
-from turngym.training.config import TrainConfig, from_run
-from turngym.training.run import execute, prepare
+from turngym.agents.cli.settings import SamplingOptions
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.journal.trees import read_trees
+from turngym.agents.models.resolve import TINY
+from turngym.training.runs.config import TrainConfig, from_run
+from turngym.training.runs.run import execute, prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 SMOL = (  # ChatML with a system prompt of its own, which shows no tools

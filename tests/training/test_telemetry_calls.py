@@ -5,7 +5,7 @@ import pytest
 
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training.telemetry import calls, share
+from turngym.training.metrics.telemetry import calls, share
 
 
 def said(parent, thought, call, **info):

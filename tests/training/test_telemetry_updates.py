@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.training.objective import start_terms
-from turngym.training.telemetry import diagnose
+from turngym.training.loss.objective import start_terms
+from turngym.training.metrics.telemetry import diagnose
 
 ADVANTAGE = (
     1.5,

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from turngym import __main__ as cli
-from turngym.agents.journal import Origin, write_trees
+from turngym.agents.journal.trees import Origin, write_trees
 from turngym.agents.trajectory import NO_TOKENS, Leaf, Tree, Turn
 from turngym.envs import StopReason
-from turngym.training.config import TrainConfig, to_toml
 from turngym.training.report.data import read
 from turngym.training.report.text import plain, show, spark
+from turngym.training.runs.config import TrainConfig, to_toml
 
 HOSTILE = "a \x1b[31mred\x1b]0;title\x07 \u202e<script>\nline"
 

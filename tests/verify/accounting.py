@@ -20,7 +20,7 @@ class Accounting:
 
     def rows(self) -> Iterator[Row]:
         """Yield a row for each thing that must add up in every step."""
-        from turngym.training.accounting import checks
+        from turngym.training.metrics.accounting import checks
 
         for what, held, steps, note in checks(self.run):
             yield Row(f"steps with {what}", held, steps, note)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tyro
 from rich.markup import escape
 
-from turngym.agents.terminal import Shown, console, mistakes
+from turngym.agents.cli.terminal import Shown, console, mistakes
 from turngym.tests.verify.areas import AREAS
 from turngym.tests.verify.rows import Row, run
 from turngym.tools.progress import Work

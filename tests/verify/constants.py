@@ -14,7 +14,7 @@ import turngym
 from turngym.tests.verify.rows import Row, Tally
 
 if TYPE_CHECKING:
-    from turngym.envs.question import Grader
+    from turngym.envs.question.env import Grader
     from turngym.envs.tasks import Task, Tasks
 
 CONSTANTS = (
@@ -206,7 +206,8 @@ def rows(seed: int, count: int, math: Path, qa: Path) -> Iterator[Row]:
 
 def reasoning() -> Iterator[Source]:
     """Yield the data sets of reasoning-gym."""
-    from turngym.envs.math.reasoning import ReasoningGrader, ReasoningTasks, offered
+    from turngym.envs.math.reasoning.grader import ReasoningGrader
+    from turngym.envs.math.reasoning.tasks import ReasoningTasks, offered
 
     grader, known = ReasoningGrader(PATIENCE), floors()
     for name in offered():
@@ -231,7 +232,7 @@ def floors() -> dict[str, float]:
 def generated() -> Iterator[Source]:
     """Yield each family of generated math, at all difficulties."""
     from turngym.envs.math import MathGrader, MathTasks
-    from turngym.envs.math.problems import DIFFICULTIES, FAMILIES
+    from turngym.envs.math.problems.tasks import DIFFICULTIES, FAMILIES
 
     for family in FAMILIES:
         test, train = (MathTasks(split, DIFFICULTIES, (family,)) for split in ("test", "train"))

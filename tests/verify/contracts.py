@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from turngym.envs.core import TextEnv
+from turngym.envs.text_env import TextEnv
 from turngym.tests.verify.rows import Row, first
 
 if TYPE_CHECKING:

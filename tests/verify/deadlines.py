@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from turngym.agents.journal import Incident, to_json
-from turngym.agents.settings import Deadlines as Limits
+from turngym.agents.cli.settings import Deadlines as Limits
+from turngym.agents.journal.trees import Incident, to_json
 from turngym.envs.math import make_math_python
-from turngym.envs.question import QuestionEnv
+from turngym.envs.question.env import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.support.faulty import TASK, Flaky, StuckEngine, Troubled
 from turngym.tests.verify.rows import Row, first
@@ -62,9 +62,9 @@ class _Trials:
     def __init__(self, seed: int) -> None:
         from turngym.agents.chat.chat import Chat
         from turngym.agents.engines.torch import TorchEngine
+        from turngym.agents.models.resolve import find
         from turngym.agents.policy import load_policy
         from turngym.agents.rollout.path import Actor
-        from turngym.agents.source import find
 
         source, self.seed = find("tiny"), seed
         policy = load_policy(source, device="cpu", dtype="float32", threads=1)
@@ -203,7 +203,7 @@ class _Trials:
     def faults(self) -> Row:
         """Count the rollouts with a real tool, few or many in flight, with faults and without, that are the same."""
         from turngym.agents.engine import Sampling
-        from turngym.agents.evaluate import cut
+        from turngym.agents.evaluation.run import cut
 
         env = make_math_python(max_turns=3)
         actor = replace(self.actor, cut=cut(env, self.actor.chat))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from turngym.agents.scores import Episode, Report, summarize
+from turngym.agents.evaluation.scores import Episode, Report, summarize
 from turngym.envs import Outcome
 from turngym.tests.verify.rows import Row, Tally
 
@@ -157,10 +157,10 @@ def _majority(own: Sequence[Episode]) -> float:
 
 def _concurrent(folder: Path, episodes: int) -> Iterator[Row]:
     """Play the same episodes one at a time and 64 at a time: a player, and a model behind a URL."""
-    from turngym.agents import evaluate
+    from turngym.agents.cli.settings import EndpointOptions
+    from turngym.agents.evaluation import run as evaluate
+    from turngym.agents.evaluation.scores import from_trees
     from turngym.agents.players import GoldPlayer, play_all
-    from turngym.agents.scores import from_trees
-    from turngym.agents.settings import EndpointOptions
     from turngym.envs.registry import make
     from turngym.tests.support.chat_server import ChatServer, Scripted
 

@@ -18,10 +18,12 @@ import gymnasium
 from turngym.agents.check.canary import check_canary
 from turngym.agents.check.episodes import Broken, Subject
 from turngym.envs import Message
-from turngym.envs.core import EnvFailure, Reply, TextEnv, TextSpace
+from turngym.envs.outcomes import EnvFailure, Reply
 from turngym.envs.qa import QAGrader
-from turngym.envs.question import QuestionEnv
+from turngym.envs.question.env import QuestionEnv
+from turngym.envs.spaces import TextSpace
 from turngym.envs.tasks import ListTasks, Task
+from turngym.envs.text_env import TextEnv
 from turngym.tests.verify.rows import Row, Tally
 from turngym.tools import Status, ToolFailure, ToolResult
 

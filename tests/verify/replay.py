@@ -57,9 +57,9 @@ class Replay:
 
     def rows(self) -> Iterator[Row]:
         """Yield a row for episodes that must come out again, and one for changes that must be found."""
-        from turngym.agents.journal import origin_of, read_trees, write_trees
+        from turngym.agents.journal.replay import replay, replay_journal
+        from turngym.agents.journal.trees import origin_of, read_trees, write_trees
         from turngym.agents.players import Script, play
-        from turngym.agents.replay import replay, replay_journal
         from turngym.envs.registry import make
 
         env, rng = make(ENV, max_turns=TURNS, timeout=60.0), np.random.default_rng(self.seed)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from turngym.envs.core import Outcome, TextEnv
+from turngym.envs.outcomes import Outcome
+from turngym.envs.text_env import TextEnv
 from turngym.tests.verify.rows import Row, Tally
 
 VOID = (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
@@ -327,7 +328,7 @@ def places() -> Iterator[Place]:
 def reasoning() -> Iterator[Place]:
     """Yield the data sets of reasoning-gym."""
     from turngym.envs.math import make_math
-    from turngym.envs.math.reasoning import offered
+    from turngym.envs.math.reasoning.tasks import offered
 
     names = offered()
     for first in range(0, len(names), 9):

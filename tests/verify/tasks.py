@@ -147,7 +147,8 @@ class Count:
 
 def reasoning(entries: int) -> Row:
     """Count the golds of reasoning-gym that its own scorers pay, in a process that has not made them."""
-    from turngym.envs.math.reasoning import ReasoningGrader, ReasoningTasks, offered
+    from turngym.envs.math.reasoning.grader import ReasoningGrader
+    from turngym.envs.math.reasoning.tasks import ReasoningTasks, offered
 
     grader, short, names = ReasoningGrader(PATIENCE), [], offered()
     for name in names:

@@ -3,12 +3,12 @@ import json
 import numpy as np
 import pytest
 
-from turngym.agents.journal import Origin, write_trees
+from turngym.agents.journal.trees import Origin, write_trees
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import StopReason
 from turngym.tests.verify.accounting import Accounting
-from turngym.training.config import TrainConfig, to_toml
-from turngym.training.telemetry import counts
+from turngym.training.metrics.telemetry import counts
+from turngym.training.runs.config import TrainConfig, to_toml
 
 
 @pytest.fixture

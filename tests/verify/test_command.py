@@ -3,7 +3,7 @@
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import terminal
+from turngym.agents.cli import terminal
 from turngym.tests.verify.command import Verify
 from turngym.tests.verify.rows import Row
 

@@ -1,7 +1,7 @@
 import pytest
 
-from turngym.envs.math.grade import Grade
-from turngym.envs.math.reasoning import offered
+from turngym.envs.math.grading.grader import Grade
+from turngym.envs.math.reasoning.tasks import offered
 from turngym.envs.qa import QAGrader
 from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.verify import constants

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngym.agents.rollout import collect, path
+from turngym.agents.rollout import path, tree_grower
 from turngym.tests.verify.deadlines import _Trials
 
 
@@ -13,13 +13,13 @@ def trials():
 
 
 def test_a_retry_with_another_key_is_found(trials, monkeypatch):
-    plain = collect.TreeGrower._attempt
+    plain = tree_grower.TreeGrower._attempt
 
     async def elsewhere(self, path, point, origin, length, again):
         path.key = (*path.key[:3], path.branch + 9 * again)
         return await plain(self, path, point, origin, length, again)
 
-    monkeypatch.setattr(collect.TreeGrower, "_attempt", elsewhere)
+    monkeypatch.setattr(tree_grower.TreeGrower, "_attempt", elsewhere)
     assert not trials.retries().good
 
 

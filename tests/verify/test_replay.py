@@ -1,6 +1,6 @@
 import itertools
 
-from turngym.agents import replay as replaying
+from turngym.agents.journal import replay as replaying
 from turngym.tests.verify.replay import Replay
 from turngym.tools import PythonTool
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from turngym.envs.math.grade import Grade, MathGrader
+from turngym.envs.math.grading.grader import Grade, MathGrader
 from turngym.tests.verify import tasks as area
 from turngym.tests.verify.tasks import Tasks
 

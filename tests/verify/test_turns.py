@@ -5,7 +5,7 @@ import pytest
 
 from turngym.envs import Reply, StopReason
 from turngym.envs.qa import QAGrader
-from turngym.envs.question import QuestionEnv
+from turngym.envs.question.env import QuestionEnv
 from turngym.envs.registry import ENVS
 from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.verify import turns

@@ -9,9 +9,10 @@ from typing import Any
 
 import gymnasium
 
-from turngym.envs.core import Reply, TextEnv
-from turngym.envs.question import QuestionEnv
+from turngym.envs.outcomes import Reply
+from turngym.envs.question.env import QuestionEnv
 from turngym.envs.registry import make
+from turngym.envs.text_env import TextEnv
 from turngym.tests.verify.rows import Row, Tally
 from turngym.tools import FORMATS, Status, Tool, ToolCall, ToolResult
 

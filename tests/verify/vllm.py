@@ -41,8 +41,8 @@ class Vllm:
     def rows(self) -> Iterator[Row]:
         """Yield rows for faults that stay, turns amid them, faults that pass, and answers that do not end."""
         from turngym.agents.engine import EngineFault
+        from turngym.agents.models.resolve import TINY
         from turngym.agents.policy import load_policy
-        from turngym.agents.source import TINY
         from turngym.tests.support.model_server import FAULTS
 
         policy = load_policy(TINY)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engines.vllm.server import VllmServer
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 
 PYTHON = os.environ.get("TURNGYM_VLLM_PYTHON")
 if PYTHON is None and importlib.util.find_spec("vllm") is None:

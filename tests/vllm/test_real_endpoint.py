@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents import evaluate
+from turngym.agents.cli.settings import EndpointOptions, EngineChoice, SamplingOptions
 from turngym.agents.endpoint import EndpointRefused
 from turngym.agents.engines.vllm.server import VllmServer
-from turngym.agents.journal import from_json, read_sealed, read_trees
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.evaluation.scores import Episode, Report
+from turngym.agents.journal.replay import replay_journal
+from turngym.agents.journal.trees import from_json, read_sealed, read_trees
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import load_policy
-from turngym.agents.replay import replay_journal
-from turngym.agents.scores import Episode, Report
-from turngym.agents.settings import EndpointOptions, EngineChoice, SamplingOptions
-from turngym.agents.source import TINY
 
 TOOLS = ("enable-auto-tool-choice=true", "tool-call-parser=hermes")
 

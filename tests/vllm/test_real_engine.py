@@ -16,8 +16,7 @@ from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm.engine import Fleet
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.policy import Policy
-
-from .turns import TASKS, believed, drawn, prompt
+from turngym.tests.vllm.turns import TASKS, believed, drawn, prompt
 
 
 @dataclass

@@ -12,11 +12,11 @@ import pytest
 
 from turngym.agents.engines.vllm.client import CompletionRequest, Drawn, Replica
 from turngym.agents.engines.vllm.server import VllmServer
-from turngym.agents.journal import read_trees
+from turngym.agents.journal.trees import read_trees
 from turngym.agents.policy import Policy
 from turngym.envs import Outcome
-from turngym.training.config import TrainConfig
-from turngym.training.run import execute, prepare
+from turngym.training.runs.config import TrainConfig
+from turngym.training.runs.run import execute, prepare
 
 KILLS = int(os.environ.get("TURNGYM_VLLM_KILLS", "2"))
 EVERY = 25  # turns drawn between two kills; those under way are asked for again, so some must get through

@@ -12,12 +12,12 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engines.vllm.client import Replica
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 
 
 def learned(policy: Policy) -> Policy:

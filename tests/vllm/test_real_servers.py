@@ -19,8 +19,7 @@ from turngym.agents.engines.vllm.engine import Fleet
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import Policy
-
-from .turns import believed, prompt
+from turngym.tests.vllm.turns import believed, prompt
 
 N = 32  # conversations, each with a prompt of its own
 

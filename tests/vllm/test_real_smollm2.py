@@ -18,22 +18,22 @@ from transformers import AutoModelForCausalLM
 
 import turngym
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli.settings import EngineChoice, LoraOptions
 from turngym.agents.engine import Sampling
 from turngym.agents.engines import open_engine
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm.engine import Fleet
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
-from turngym.agents.evaluate import actor_in, pick_tasks
+from turngym.agents.evaluation.run import actor_in, pick_tasks
+from turngym.agents.evaluation.scores import Report, from_trees, summarize
+from turngym.agents.models.resolve import Source, find
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.rollout.collect import collect
-from turngym.agents.scores import Report, from_trees, summarize
-from turngym.agents.settings import EngineChoice, LoraOptions
-from turngym.agents.source import Source, find
 from turngym.envs.splits import open_split
 from turngym.tests.support.greedy import Prompt, drawn, generated, move, prompts
-from turngym.training.config import from_run
-from turngym.training.export import PreparedExport, execute
+from turngym.training.runs.config import from_run
+from turngym.training.runs.export import PreparedExport, execute
 
 QUESTIONS, TOKENS, EPISODES = 100, 12, 96
 RUN = Path(turngym.__file__).parent / "tests" / "data" / "run-0.1.0"

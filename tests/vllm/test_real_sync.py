@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm.client import Replica
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 from turngym.tests.support.adapter_damage import DAMAGE, damage
 
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import httpx
 
-from . import Fault, HttpFailure, Limits, Node, ShapeError, parse, serialize
+from .failures import Fault, HttpFailure, Limits, ShapeError
+from .json_values import Node, parse, serialize
 
 PROBE = 1.5  # seconds in which a server must show that it is there
 CONNECTIONS = 256

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from typing import Any
 
-from . import serialize
 from .hosts import Hosts
+from .json_values import serialize
 
 HEAD = 16 * 2**10  # bytes of a request's head
 SMALL = 64 * 2**10  # bytes that a request or an answer may hold although all together hold too much

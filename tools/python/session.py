@@ -17,13 +17,13 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from .. import messages
-from ..core import Status, ToolFailure
-from ..process import Died
-from . import linux
-from .interpreter import MEMORY_SIGNAL
-from .isolation import LEVELS, OUTPUT_CAP, PROCESSES
-from .server import DEADLINE, LevelRefused, SessionGroup, current_server
+from ..subprocesses import messages
+from ..subprocesses.process import Died
+from ..tool import Status, ToolFailure
+from .isolation import linux
+from .isolation.levels import LEVELS, OUTPUT_CAP, PROCESSES
+from .server.client import DEADLINE, LevelRefused, SessionGroup, current_server
+from .server.interpreter import MEMORY_SIGNAL
 
 CLOSED = "the Python session was closed while it ran a program: the tool was closed or reset, or the process ended"
 _PIECE = 2**16

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..core import start
-from ..http import Node, ShapeError, parse, serialize
+from ..http.failures import ShapeError
 from ..http.hosts import Hosts, is_loopback
+from ..http.json_values import Node, parse, serialize
 from ..http.server import (
     CONNECTIONS,
     HEAD,
@@ -31,7 +31,8 @@ from ..http.server import (
     patient_server,
     refuse,
 )
-from . import Passage, Retriever, SearchFailure, join_contents
+from ..subprocesses.deadlines import start
+from .retriever import Passage, Retriever, SearchFailure, join_contents
 
 QUERIES = 4096  # in one request
 QUERY = 4096  # characters of a query

@@ -13,5 +13,4 @@ diagnosis: small worlds in which a method has to hold or to let go of entropy at
     the policies that its seeds begin with, and its report
 demo: GRPO beside a floor under entropy in one of these worlds, watched while they learn
 claims: what papers say about entropy, tested with a small policy; tiny.toml, smollm2.toml: the tables of claims
-command: `turngym compare | diagnose | demo | claims`
 """

@@ -13,14 +13,15 @@ from statistics import fmean
 from typing import Any
 
 from ... import __version__
-from ...agents.journal import writable, write_file
-from ...agents.model_folder import read_toml
-from ...agents.scores import grouped
-from ...agents.significance import CONFIDENCE, Estimate, mean_of
-from ...envs.registry import refuse_unnamed
+from ...agents.evaluation.scores import grouped
+from ...agents.evaluation.statistics import CONFIDENCE, Estimate, mean_of
+from ...agents.journal.trees import writable, write_file
+from ...agents.models.folder import read_toml
+from ...envs.reserved_choices import refuse_unnamed
 from ...envs.tasks import did_you_mean
-from ..analyse import NAME, QUANTITIES, Series, analyse, reward_law, spearman
-from ..config import from_mapping, reserved_of, reserved_of_recipe, revision
+from ..cli.analyse import NAME
+from ..metrics.entropy_analysis import QUANTITIES, Series, analyse, reward_law, spearman
+from ..runs.config import from_mapping, reserved_of, reserved_of_recipe, revision
 from .diagnosis import Case, find_case
 from .measure import Final
 from .outcomes import NONE, Table, as_text

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from itertools import pairwise
 from statistics import fmean
 
-from ...agents.journal import read_trees
+from ...agents.journal.trees import read_trees
 from ...tools.progress import Work
-from ..run import free_folder
+from ..runs.run import free_folder
 from . import diagnosis
 from .measure import Final, Measured
 from .plan import Comparison, Trial

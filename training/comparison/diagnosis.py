@@ -21,14 +21,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__
-from ...agents.journal import writable, write_file
-from ...agents.settings import flat
+from ...agents.cli.settings import flat
+from ...agents.journal.trees import writable, write_file
 from ...envs.diagnostic import WORLDS, DiagnosticWorld, Start
 from ...envs.splits import open_split
 from ...envs.tasks import did_you_mean
 from ...tools.progress import track
-from ..config import TrainConfig, revision
 from ..report.picture import plain, save
+from ..runs.config import TrainConfig, revision
 from .measure import SAMPLES, Final, Measured
 from .outcomes import Table, final_tables, outcomes
 from .plan import Comparison, Trial, folder_of, method_configs, try_runs

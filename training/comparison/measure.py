@@ -10,14 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...agents import evaluate
-from ...agents.episodes import TREES
-from ...agents.journal import read_trees
-from ...agents.scores import pass_at_k
-from ...agents.settings import SamplingOptions
+from ...agents.cli.settings import SamplingOptions
+from ...agents.evaluation import run as evaluate
+from ...agents.evaluation.results import TREES
+from ...agents.evaluation.scores import pass_at_k
+from ...agents.journal.trees import read_trees
 from ...agents.trajectory import Tree
 from ...envs.diagnostic import DiagnosticWorld
-from ...envs.question import QuestionEnv
+from ...envs.question.env import QuestionEnv
 
 EPISODES, SAMPLES = 1024, 8  # of a measurement at temperature 1; of each task
 

@@ -14,13 +14,13 @@ from typing import Any
 import rich.table
 
 from ... import __version__
-from ...agents import significance as tests
-from ...agents.journal import write_file
-from ...agents.scores import Interval
-from ...agents.significance import CONFIDENCE, LEVEL, POWER, Estimate, mean_of
+from ...agents.evaluation import statistics as tests
+from ...agents.evaluation.scores import Interval
+from ...agents.evaluation.statistics import CONFIDENCE, LEVEL, POWER, Estimate, mean_of
+from ...agents.journal.trees import write_file
 from ...tools.files import read_text
-from ..config import revision
 from ..report.picture import draw, save
+from ..runs.config import revision
 from .measure import Measured
 from .plan import Comparison
 from .results import (

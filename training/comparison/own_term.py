@@ -12,11 +12,12 @@ from math import inf
 
 import torch
 
-from ..columns import Now, Packed
-from ..control import Control, Needs, State
-from ..learner import moving
-from ..loop import Loop
-from ..objective import BadUpdate, objective
+from ..control.control import Control, Needs, State
+from ..data.batch import Now
+from ..data.packing import Packed
+from ..loop.learner import moving
+from ..loop.trainer import Loop
+from ..loss.objective import BadUpdate, objective
 from .effect import Effect, read_effect
 
 SHARE = 16  # the paths that are looked at have at most one in so many of a step's tokens, and are at least one path

@@ -20,22 +20,23 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__
-from ...agents.journal import write_file
-from ...agents.settings import flat
-from ...agents.source import find, setting_of
+from ...agents.cli.settings import flat
+from ...agents.journal.trees import write_file
+from ...agents.models.resolve import find, setting_of
 from ...tools.files import check_inside
 from ...tools.progress import Work
-from .. import config as recipes
-from .. import run
-from ..config import TrainConfig, from_mapping, launched, read_recipe, revision
 from ..methods import check_methods, foreign
-from ..run_folder import CONFIG, METRICS
+from ..runs import config as recipes
+from ..runs import run
+from ..runs.config import TrainConfig, from_mapping, read_recipe, revision
+from ..runs.folder import CONFIG, METRICS
+from ..runs.launch import launched
 from .effect import digests, read_effect
 from .measure import SAMPLES, Final, Measured
 from .workers import in_processes
 
 if TYPE_CHECKING:
-    from ..loop import Loop
+    from ..loop.trainer import Loop
 
 # What a method may set.
 OWN = (
@@ -448,7 +449,7 @@ def carry_out(
 
 def train(trial: Trial) -> str:
     """Train, or continue, measure the trained policy, and return a line on it."""
-    from ..loop import Refusals
+    from ..loop.trainer import Refusals
 
     try:
         for _ in trial.records():

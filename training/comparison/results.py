@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
-from ...agents.scores import Interval, interval
-from ...agents.significance import Estimate, mean_of
-from ..run_folder import METRICS
+from ...agents.evaluation.scores import Interval, interval
+from ...agents.evaluation.statistics import Estimate, mean_of
+from ..runs.folder import METRICS
 from .effect import Effect, read_effect
 from .plan import Comparison
 

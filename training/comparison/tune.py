@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...agents.model_folder import read_toml
-from ...agents.significance import mean_of
+from ...agents.evaluation.statistics import mean_of
+from ...agents.models.folder import read_toml
 from ..methods import foreign
 from .outcomes import as_text, outcomes
 from .plan import Comparison, method_configs, try_runs

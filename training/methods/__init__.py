@@ -4,19 +4,10 @@ Each module is the card of a paper: title, equation, source of the defaults, gra
 written with the names of `base`.
 Grades: A, read in released code; B, text of the paper; C, a plausible reading.
 
-    base algorithms: reinforce, rloo, reinforce_pp, grpo, dr_grpo, dapo, ppo
-    policy terms and weights: gspo, cispo, tis, flowrl, simko, dmpo, aspo, ce_gppo, espo, htpo
-    clip bounds: clip, archer, bapo, dcpo, eag_rl, erc, m2po
-    tokens of high covariance: clip_cov, kl_cov, cw_grpo, sent, repo (its other part, adapo, is a clip); rand_pos_clip
-        is their control
-    KL to the reference: kl, apo, prorl
-    entropy in the loss: entropy_bonus, epo, turn_floor, ada_ent_reg, aent, aepo_he, aepo_wang, aer, one_shot_em
-    weights of tokens: entropic, positive_reweighting, nsr, forking_tokens, ulorl, steer, opefo, d3s
-    advantages by entropy: acpo, aem, ces, less, entropy_adv, rl_zvp, deng, edge_grpo, ucas, canon, gtpo, seed_grpo; qae
-    advantages by turn: empg, gigpo, mt_grpo, bilevel_gae
-    branching: adr, arpo, aepo_branching, at tokens cure, treerl, fr3e; aepo has all parts of AEPO
-    what is trained on: starpo_s, dart, actfocus, spear, dynamic_sampling, entrocraft, data_subset; em_inf: how
-    rewards: adathink_med, dler, pear; without labels em_rl, empo, ettrl, evol_rl
+- `base_algorithms`: each decides the advantage, and is named first
+- `advantage`, `reward`, `sampling`: what is drawn, and what it earns
+- `clip`, `surrogate`, `kl`, `entropy`, `token_weights`: terms of the loss, and the weights of tokens in it
+- `contrib`: formulas that are our own reading of a paper (grade C)
 
 Methods of others are functions of the same form: an installed package declares them as entry points of the group
 `turngym.methods` (the name is the method's, the value `module:factory`), and one's own is named `module:factory`.
@@ -37,15 +28,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ...tools.core import did_you_mean
+from ...tools.checks import did_you_mean
 from ...tools.files import parse_toml
 from ...tools.plugins import Plugin, declared, find, is_foreign, load, raised
-from ..parameters import Parameter, checked, parameters, read_parameters
+from ..control.parameters import Parameter, checked, parameters, read_parameters
 
 if TYPE_CHECKING:
-    from ..control import Control  # needs torch, which takes a second to import
+    from ..control.control import Control
 
 GROUP = "turngym.methods"  # of entry points
+_FILES = {
+    path.stem: path for path in Path(__file__).parent.glob("*/*.py")
+}  # a method is in the folder of its knob
 _OF_A_MODULE = re.compile(r"([^:=]+:[^\W\d]\w*)(?:(:)(.*))?")
 Sets = dict[
     str, dict[str, Any]
@@ -71,7 +65,7 @@ class Method:
     def load(self) -> Callable[..., Control]:
         """Return the function."""
         function: Callable[..., Control] = getattr(
-            import_module(f".{self.path.stem}", __package__), self._function
+            import_module(f".{self.path.parent.name}.{self.path.stem}", __package__), self._function
         )
         return function
 
@@ -85,7 +79,7 @@ class Method:
     @property
     def path(self) -> Path:
         """The file of the module."""
-        return Path(__file__).parent / f"{self.module or self._function}.py"
+        return _FILES[self.module or self._function]
 
     @property
     def _function(self) -> str:
@@ -412,7 +406,7 @@ def _others_function(function: Callable[..., Any], name: str, what: str) -> Call
 
     @wraps(function)
     def build(*args: Any, **kwargs: Any) -> Control:
-        from ..control import Control
+        from ..control.control import Control
 
         try:
             made = checked(function, name)(*args, **kwargs)
@@ -421,7 +415,7 @@ def _others_function(function: Callable[..., Any], name: str, what: str) -> Call
         except Exception as error:
             raise ValueError(f"{what} raises {raised(error)}") from error
         if not isinstance(made, Control):
-            needed = "it must return a turngym.training.control.Control"
+            needed = "it must return a turngym.training.control.control.Control"
             raise ValueError(f"{what} returns a {type(made).__name__}; {needed}")
         return made
 

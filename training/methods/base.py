@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...agents.trajectory import Event, Key, Spawn, Tree
-from ..columns import Batch, Current, Now, Penalty, Surrogate, Terms
-from ..control import (
+from ..control.chain import chain
+from ..control.control import (
     Control,
     Epoch,
     Needs,
@@ -22,9 +22,9 @@ from ..control import (
     State,
     Stats,
     Verdict,
-    chain,
 )
-from ..parameters import Range
+from ..control.parameters import Range
+from ..data.batch import Batch, Current, Now, Penalty, Surrogate, Terms
 
 # Types of parameters, beside those of `parameters`.
 Whole = Annotated[int, Range(0)]

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
-from ...agents.journal import LONGEST_LINE, VOCABULARY, read_origin, unsealed
+from ...agents.journal.trees import LONGEST_LINE, VOCABULARY, read_origin, unsealed
 from ...tools.files import LinkRefused, lines_of, names_in, open_plain, read_bytes, read_toml
-from ..run_folder import CONFIG, INCIDENTS, METRICS, MOST_METRICS, SUMMARY
+from ..runs.folder import CONFIG, INCIDENTS, METRICS, MOST_METRICS, SUMMARY
 
 EVAL, SETTINGS, TREES, EPISODES, COMPARE = (
     "eval.json",

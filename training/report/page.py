@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
-from ...agents.journal import write_file
-from ...agents.significance import t_quantile
+from ...agents.evaluation.statistics import t_quantile
+from ...agents.journal.trees import write_file
 from ...tools.http.hosts import Hosts
 from .data import DAMAGE, Ending, Found, Run, Slots, number, path_of, read
 

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from ...agents.terminal import clock
+from ...agents.cli.terminal import clock
 from .data import Found, Run, number
 
 BARS = "▁▂▃▄▅▆▇█"

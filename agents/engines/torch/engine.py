@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...architecture import TORCH_ENGINE, check_sampled, check_untried
 from ...engine import Completion, Cut, OpenSession, Sampling, StopRule, evaluating, keyed_rng
-from ...memory import GIB, TooLarge, free_bytes
+from ...models.architecture import TORCH_ENGINE, check_sampled, check_untried
+from ...models.memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
 from .decoder import Decoder, Weights, unusual
 from .runner import (

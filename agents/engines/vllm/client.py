@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tools.http import Fault, HttpFailure, Node, ShapeError, parse, serialize
 from ....tools.http.client import Connections, address
+from ....tools.http.failures import Fault, HttpFailure, ShapeError
+from ....tools.http.json_values import Node, parse, serialize
 from ...engine import EngineFailure, EngineFault, Sampling, keyed_rng
 
 TURNS = "/v1/completions"

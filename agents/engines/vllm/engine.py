@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tools.http import HttpFailure
+from ....tools.http.failures import HttpFailure
 from ...engine import (
     Completion,
     Cut,

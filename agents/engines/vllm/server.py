@@ -23,10 +23,10 @@ from typing import Self
 import httpx
 
 from ....tools.files import open_to_append
-from ....tools.process import Child
 from ....tools.progress import Work
+from ....tools.subprocesses.process import Child
 from ...engine import EngineFailure, EngineFault
-from ...memory import check_fits
+from ...models.memory import check_fits
 from ...policy import ADAPTER, Policy
 from .client import TOP
 

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from turngym.agents.chat import chat as chat_module
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template, TemplateError
-from turngym.agents.source import TINY
+from turngym.agents.models.resolve import TINY
 from turngym.envs.registry import make
 
 TEMPLATES = [

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 from turngym.agents.chat import template as module
 from turngym.agents.chat.chat import Chat, check_fit
 from turngym.agents.chat.template import FAMILIES, TODAY, Template, TemplateError
-from turngym.agents.model_folder import template_digest
+from turngym.agents.models.folder import template_digest
 from turngym.envs.registry import make
 
 SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}

@@ -3,14 +3,14 @@ import shutil
 
 import pytest
 
-from turngym.agents import evaluate
 from turngym.agents.chat.template import Template
-from turngym.agents.model_folder import template_digest
-from turngym.agents.source import OWN, TINY, Source, find, fitting, suited
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.models.folder import template_digest
+from turngym.agents.models.resolve import OWN, TINY, Source, find, fitting, suited
 from turngym.agents.warmup.supervised import TEMPLATE
 from turngym.envs.registry import defaults_of, make
-from turngym.training.config import TrainConfig, read_recipe, to_toml
-from turngym.training.run import prepare
+from turngym.training.runs.config import TrainConfig, read_recipe, to_toml
+from turngym.training.runs.run import prepare
 
 MATH, PYTHON, SEARCH = "turngym/Math-v0", "turngym/MathPython-v0", "turngym/Search-v0"
 SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}

@@ -11,9 +11,8 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.serving import as_trained, served, trained_text
 from turngym.agents.chat.template import CONTENTS, Template, TemplateError
-from turngym.agents.source import TINY, Source
-
-from .test_chat import CALL, say, tool_schema
+from turngym.agents.models.resolve import TINY, Source
+from turngym.tests.agents.chat.test_chat import CALL, say, tool_schema
 
 SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
 THOUGHT = "<think>\nFirst I add.\n</think>\n\n"

@@ -7,8 +7,8 @@ from turngym.agents.check import copies
 from turngym.agents.check.clauses import CLAUSES, check, run
 from turngym.agents.check.episodes import Subject
 from turngym.envs import Reply, StopReason, TextEnv
-from turngym.envs.math.grade import Grade
-from turngym.envs.question import QuestionEnv
+from turngym.envs.math.grading.grader import Grade
+from turngym.envs.question.env import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
 from turngym.tools import Status, ToolResult, tool
 

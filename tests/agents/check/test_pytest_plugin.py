@@ -9,7 +9,7 @@ import pytest
 
 import turngym
 from turngym.agents.check.clauses import CLAUSES
-from turngym.agents.pytest_plugin import declared, environment
+from turngym.agents.check.pytest_plugin import declared, environment
 from turngym.envs.registry import ENVS
 
 WORLDS = """
@@ -79,7 +79,13 @@ def project(tmp_path):
 
 def pytest_in(project, *args):
     """Run pytest with this plugin alone."""
-    plugins = ("-p", "turngym.agents.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers")
+    plugins = (
+        "-p",
+        "turngym.agents.check.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        "--strict-markers",
+    )
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rA", *plugins, *args],
         cwd=project,
@@ -160,5 +166,5 @@ def test_the_package_under_test_is_the_one_in_the_root_folder(tmp_path):
 def test_the_plugin_is_declared():
     config = tomllib.loads((Path(turngym.__file__).parent / "pyproject.toml").read_text("utf-8"))
     assert config["project"]["entry-points"]["pytest11"] == {
-        "turngym": "turngym.agents.pytest_plugin"
+        "turngym": "turngym.agents.check.pytest_plugin"
     }

@@ -9,19 +9,19 @@ import stat
 import pytest
 
 from turngym import __main__ as cli
+from turngym.agents.cli.settings import EndpointOptions
 from turngym.agents.endpoint import Answer, Endpoint, EndpointPlayer, EndpointRefused
 from turngym.agents.endpoint.finish import Finish, finish_of
-from turngym.agents.journal import read_sealed, read_trees
+from turngym.agents.evaluation.scores import NoScore
+from turngym.agents.journal.replay import replay_journal
+from turngym.agents.journal.trees import read_sealed, read_trees
 from turngym.agents.players import play
-from turngym.agents.replay import replay_journal
-from turngym.agents.scores import NoScore
-from turngym.agents.settings import EndpointOptions
 from turngym.envs import Outcome
 from turngym.envs.registry import make
 from turngym.tests.support.chat_server import ChatServer, call, completion, kept, right
 from turngym.tests.support.odd_server import Odd, evaluated, multiply
 from turngym.tools.files import LinkRefused
-from turngym.tools.http import Node
+from turngym.tools.http.json_values import Node
 
 PYTHON = "turngym/MathPython-v0"
 
@@ -348,7 +348,7 @@ def test_the_command_says_what_is_unknown_and_what_was_learned(tasks, monkeypatc
         del data["model"], data["usage"]
         return right(data)
 
-    monkeypatch.setattr("turngym.agents.terminal.console.width", 200)
+    monkeypatch.setattr("turngym.agents.cli.terminal.console.width", 200)
     with Odd(odd).run() as url, pytest.raises(SystemExit, match="0"):
         cli.main(
             [

@@ -13,13 +13,13 @@ import pytest
 
 import turngym
 from turngym import __main__ as cli
-from turngym.agents import evaluate
+from turngym.agents.cli.settings import EndpointOptions, SamplingOptions
 from turngym.agents.endpoint import Endpoint, EndpointPlayer, EndpointRefused, Gate
 from turngym.agents.engine import EngineFault
-from turngym.agents.journal import read_sealed, read_trees
+from turngym.agents.evaluation import run as evaluate
+from turngym.agents.journal.replay import replay_journal
+from turngym.agents.journal.trees import read_sealed, read_trees
 from turngym.agents.players import play
-from turngym.agents.replay import replay_journal
-from turngym.agents.settings import EndpointOptions, SamplingOptions
 from turngym.envs import Outcome
 from turngym.envs.registry import make
 from turngym.tests.support.chat_server import KEY, PASSING, ChatServer, Scripted, call, dice
@@ -577,7 +577,7 @@ def test_a_mistake_is_one_line(capsys, tmp_path, monkeypatch, args, message):
 
 def test_the_command_shows_what_was_used(served, capsys, monkeypatch):
     server, url = served(plan=lambda number, asked: "500" if number == 1 else "")
-    monkeypatch.setattr("turngym.agents.terminal.console.width", 200)
+    monkeypatch.setattr("turngym.agents.cli.terminal.console.width", 200)
     args = [
         "--model",
         "m",

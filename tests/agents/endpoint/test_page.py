@@ -15,7 +15,7 @@ PAGE = [block for block in blocks("python") if block.page.endswith("evaluate.md"
 def test_each_block_evaluates_a_model(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "turngym.agents.evaluate.pick_tasks", lambda tasks, count, seed: list(range(count))
+        "turngym.agents.evaluation.run.pick_tasks", lambda tasks, count, seed: list(range(count))
     )
     server = ChatServer(Scripted.of(make("turngym/MathPython-v0", split="test")))
     with server.run() as url:

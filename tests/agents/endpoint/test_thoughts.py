@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from turngym.agents.cli.settings import EndpointOptions
 from turngym.agents.endpoint import Endpoint, EndpointPlayer
 from turngym.agents.endpoint.errors import error_page
-from turngym.agents.journal import read_sealed
+from turngym.agents.evaluation.scores import NoScore
+from turngym.agents.journal.trees import read_sealed
 from turngym.agents.players import play
-from turngym.agents.scores import NoScore
-from turngym.agents.settings import EndpointOptions
 from turngym.envs.registry import make
 from turngym.tests.support.chat_server import KEY, call, completion, kept, right
 from turngym.tests.support.odd_server import Odd, evaluated, multiply

@@ -16,10 +16,9 @@ from turngym.agents.engines.torch import engine as engine_module
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.policy import load_policy
 from turngym.agents.trajectory import NO_TOKENS
+from turngym.tests.agents.engines.vllm.served import END, made_policy, run
 from turngym.tests.support.model_server import MadeUp, ModelServer
 from turngym.tools import FORMATS
-
-from .vllm.served import END, made_policy, run
 
 CALL = '<tool_call>{"name": "python", "arguments": {"code": "print(\'é 🙂 </\')"}}</tool_call>'
 TEXTS = (

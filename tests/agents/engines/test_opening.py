@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from turngym.agents.cli.settings import EngineChoice, LoraOptions
 from turngym.agents.engines import open_engine
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm.server import VllmServer
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import load_policy
-from turngym.agents.settings import EngineChoice, LoraOptions
-from turngym.agents.source import TINY
 
 
 @pytest.fixture

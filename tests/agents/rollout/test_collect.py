@@ -15,15 +15,15 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli.settings import Deadlines
 from turngym.agents.engine import Cut, Sampling
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.evaluate import cut
-from turngym.agents.journal import Origin, read_trees, write_trees
+from turngym.agents.evaluation.run import cut
+from turngym.agents.journal.trees import Origin, read_trees, write_trees
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout.collect import collect, shuffled_scores
 from turngym.agents.rollout.path import Actor
-from turngym.agents.settings import Deadlines
-from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from turngym.envs.registry import make

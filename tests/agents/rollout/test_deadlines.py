@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli.settings import Deadlines
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch.engine import TorchSession
-from turngym.agents.journal import Incident, to_json
+from turngym.agents.journal.trees import Incident, to_json
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout import path
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
-from turngym.agents.settings import Deadlines
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import EnvFailure, Outcome, TextEnv
-from turngym.envs.question import QuestionEnv
+from turngym.envs.question.env import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.support.faulty import Flaky, StuckEngine, Troubled
 from turngym.tools import Tool, ToolFailure, tool

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli.settings import Deadlines
 from turngym.agents.engine import Completion, Continued, Sampling
-from turngym.agents.journal import Incident
+from turngym.agents.journal.trees import Incident
+from turngym.agents.models.resolve import TINY
 from turngym.agents.rollout.path import (
     Actor,
     Driver,
@@ -23,8 +25,6 @@ from turngym.agents.rollout.path import (
     thought_length,
     tokens_before,
 )
-from turngym.agents.settings import Deadlines
-from turngym.agents.source import TINY
 from turngym.agents.trajectory import Tree, Turn
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from turngym.tools import FORMATS, get_format

@@ -12,17 +12,17 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli.settings import Deadlines
 from turngym.agents.engine import Sampling, keyed_rng
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.journal import Incident, from_json, to_json
+from turngym.agents.journal.replay import replay
+from turngym.agents.journal.trees import Incident, from_json, to_json
 from turngym.agents.policy import load_policy
-from turngym.agents.replay import replay
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
-from turngym.agents.settings import Deadlines
 from turngym.agents.trajectory import Event, Plan, Spawn, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
-from turngym.training.columns import pack
+from turngym.training.data.packing import pack
 
 TURNS = 3
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from turngym.agents.cli.settings import FINETUNING, LoraOptions, MachineOptions, changed
+from turngym.agents.models.resolve import find, max_tokens
 from turngym.agents.policy import load_policy
-from turngym.agents.settings import FINETUNING, LoraOptions, MachineOptions, changed
-from turngym.agents.source import find, max_tokens
 from turngym.agents.warmup import finetune
 from turngym.agents.warmup.finetune import Finetune, prepare, run
 from turngym.agents.warmup.supervised import Example, Tuner

@@ -8,12 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from turngym.agents import evaluate, terminal
-from turngym.agents.commands import Warmup
-from turngym.agents.settings import SamplingOptions, WarmupOptions, changed
+from turngym.agents.cli import terminal
+from turngym.agents.cli.settings import SamplingOptions, WarmupOptions, changed
+from turngym.agents.cli.warmup import Warmup
+from turngym.agents.evaluation import run as evaluate
 from turngym.agents.warmup import pretrain
 from turngym.agents.warmup.pretrain import Settings, prepare, run
-from turngym.envs.registry import EnvOptions
+from turngym.envs.options import EnvOptions
 
 SMALL = Settings(
     env="turngym/Math-v0",

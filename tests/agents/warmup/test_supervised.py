@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
-from turngym.agents.settings import SIZES, WarmupOptions
+from turngym.agents.cli.settings import SIZES, WarmupOptions
 from turngym.agents.warmup import supervised
 from turngym.agents.warmup.pretrain import Demonstration
 from turngym.agents.warmup.supervised import (

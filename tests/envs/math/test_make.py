@@ -11,8 +11,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import turngym
-from turngym.envs.math import grade, make_math, make_math_python
-from turngym.envs.math.problems import DIFFICULTIES, FAMILIES
+from turngym.envs.math import make_math, make_math_python
+from turngym.envs.math.grading import grader as grade
+from turngym.envs.math.problems.tasks import DIFFICULTIES, FAMILIES
 from turngym.tools import ToolCall, get_format
 from turngym.tools.python import LEVELS
 

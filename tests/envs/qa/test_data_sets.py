@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from turngym.envs.qa.env import QATask
 from turngym.envs.qa.make import SHAPES, data_sets, entity, listed, load
-from turngym.envs.qa.search import QATask
 from turngym.envs.rows import SourceOptions
 from turngym.envs.sources import is_hub_name
 

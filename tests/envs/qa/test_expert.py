@@ -3,10 +3,11 @@ import re
 
 import pytest
 
-from turngym.envs.qa.world import HOPS, TRIES, InventedWorld, SearchExpert, parse
+from turngym.envs.qa.expert import TRIES, SearchExpert
+from turngym.envs.qa.world import HOPS, InventedWorld, parse
 from turngym.tools import get_format
-from turngym.tools.search import Search
-from turngym.tools.search.index import BM25
+from turngym.tools.search.bm25 import BM25
+from turngym.tools.search.tool import Search
 
 FOUNDER = '<information>\nDoc 1(Title: "Zgor Academy") The Zgor Academy is a small organisation. {}\n</information>'
 

@@ -17,7 +17,7 @@ from turngym.envs.qa.facts import (
     invented,
     name_all,
 )
-from turngym.envs.qa.search import normalise
+from turngym.envs.qa.grader import normalise
 
 
 @pytest.fixture(scope="module", params=["tiny", "small"])

@@ -12,8 +12,8 @@ from turngym.agents.check.episodes import Subject
 from turngym.envs import registry
 from turngym.envs.qa import QATask, SearchEnv, make_search
 from turngym.envs.qa import make as qa_make
-from turngym.envs.qa.world import SearchExpert
-from turngym.tools.search.index import open_index
+from turngym.envs.qa.expert import SearchExpert
+from turngym.tools.search.bm25 import open_index
 from turngym.tools.search.serve import serve
 
 SEARCH = "turngym/Search-v0"

@@ -3,9 +3,9 @@ from collections import Counter
 
 import pytest
 
+from turngym.envs.keyed_random import KeyedRandom
 from turngym.envs.qa.facts import NAMESAKE, RELATIONS
 from turngym.envs.qa.world import InventedWorld, Question, ask, parse, query, read, shown
-from turngym.envs.tasks import KeyedRandom
 
 
 def facts_of(graph):

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from turngym.envs.qa.facts import RELATIONS
-from turngym.envs.qa.search import normalise
+from turngym.envs.qa.grader import normalise
 from turngym.envs.qa.world import HOPS, InventedWorld, parse, read
 from turngym.envs.tasks import SPLITS
 

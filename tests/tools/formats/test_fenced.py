@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
-from turngym.tools.formats import unfenced
-from turngym.tools.functions import make_schema
+from turngym.tools.formats.fenced import unfenced
+from turngym.tools.json_schema import make_schema
 
 FENCED = get_format("fenced")
 TOOLS = ("python",)

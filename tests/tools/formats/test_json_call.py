@@ -1,6 +1,7 @@
 import pytest
 
-from turngym.tools.formats.core import ToolCall, load_json, read_json_call, spell_json_call
+from turngym.tools.formats.base import ToolCall
+from turngym.tools.formats.json_call import load_json, read_json_call, spell_json_call
 
 KEYS = ("parameters", "arguments")
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
-from turngym.tools.formats.core import LARGEST
-from turngym.tools.functions import make_schema
+from turngym.tools.formats.base import LARGEST
+from turngym.tools.json_schema import make_schema
 
 PYTHONIC = get_format("pythonic")
 

@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
-from turngym.tools.formats import ANSWERS, TAGS
-from turngym.tools.functions import make_schema
+from turngym.tools.formats.tags import ANSWERS, TAGS
+from turngym.tools.json_schema import make_schema
 
 TAG = get_format("tags")
 TOOLS = ("python", "search", "visit")

@@ -7,9 +7,9 @@ import pytest
 
 from turngym.tests.support.faults import RESET, FaultServer, Kept
 from turngym.tests.tools.search.faults import GOOD, answer
-from turngym.tools.http import Fault, HttpFailure, Limits
 from turngym.tools.http import client as module
 from turngym.tools.http.client import JsonClient, address
+from turngym.tools.http.failures import Fault, HttpFailure, Limits
 
 FREE = "http://127.0.0.1:1"  # nobody listens there
 

@@ -10,9 +10,9 @@ import pytest
 
 from turngym.tests.support.faults import FaultServer, head
 from turngym.tests.tools.search.faults import FAULTS, GOOD, PACKED, answer
-from turngym.tools.http import Fault, HttpFailure, Limits
 from turngym.tools.http import client as module
 from turngym.tools.http.client import JsonClient, _retry_after, retried
+from turngym.tools.http.failures import Fault, HttpFailure, Limits
 
 SLOW = ("slow head", "slow continue", "slow body", "slow chunks", "silent", "silent body")
 

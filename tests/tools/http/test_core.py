@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.tools.http import Node, ShapeError, parse, serialize
+from turngym.tools.http.failures import ShapeError
+from turngym.tools.http.json_values import Node, parse, serialize
 
 VALUES = st.recursive(
     st.none()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from turngym.tools import PythonTool, Status, ToolResult, messages
+from turngym.tools import PythonTool, Status, ToolResult
 from turngym.tools.python import CannotFork
-from turngym.tools.python.isolation import PROCESSES
+from turngym.tools.python.isolation.levels import PROCESSES
+from turngym.tools.subprocesses import messages
 
 
 def test_a_fork_shares_the_past_and_nothing_after(python: PythonTool, run, ok):

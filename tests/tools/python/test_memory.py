@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from turngym.tools import PythonTool, Status
-from turngym.tools.python.isolation import LEVELS
+from turngym.tools.python.isolation.levels import LEVELS
 
 RESTARTED = "[out of memory; the session was restarted]"
 MIB = 2**20

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from turngym.tools import PythonTool, Status, ToolResult, messages
+from turngym.tools import PythonTool, Status, ToolResult
 from turngym.tools.python import CannotFork
-from turngym.tools.python.interpreter import MEMORY_SIGNAL
+from turngym.tools.python.server.interpreter import MEMORY_SIGNAL
 from turngym.tools.python.session import ProgramRun, _run_of
+from turngym.tools.subprocesses import messages
 
 # How a program finds the descriptors of its session, and the key of the answer that is awaited.
 FIND = """

@@ -191,7 +191,7 @@ def test_a_session_that_cannot_fork_is_made_anew_only_when_asked(
     assert ok(python, "items") == "[1, 2]\n"
     twin = python.fork(replay=True)
     (record,) = caplog.records
-    assert record.name == "turngym.tools.python"
+    assert record.name == "turngym.tools.python.tool"
     assert record.levelname == "WARNING"
     assert re.fullmatch(r".*/note; 3 programs are run again instead", record.message)
     assert ok(twin, "items.append(3); items") == "[1, 2, 3]\n"

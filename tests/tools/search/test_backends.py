@@ -4,9 +4,9 @@ import socket
 import pytest
 
 from turngym.tools import Passage, SearchFailure
-from turngym.tools.search.index import BM25, open_index
+from turngym.tools.search.bm25 import BM25, open_index
+from turngym.tools.search.remote import TOKEN, served
 from turngym.tools.search.serve import serve
-from turngym.tools.search.servers import TOKEN, served
 
 PASSAGES = [
     Passage("p1", "Paris", "The capital of France."),

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from turngym.tools.search import Passage, join_contents, split_contents
-from turngym.tools.search.index import read_corpus
+from turngym.tools.search.corpus import read_corpus
+from turngym.tools.search.retriever import Passage, join_contents, split_contents
 
 GOOD = '{"id": "a", "title": "Iron", "text": "A metal."}'
 

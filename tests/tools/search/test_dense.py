@@ -5,8 +5,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from turngym.tools.search import Fault, Passage, SearchFailure, index
-from turngym.tools.search.index import Dense, load_encoder
+from turngym.tools.search import Fault, dense
+from turngym.tools.search.dense import Dense, load_encoder
+from turngym.tools.search.retriever import Passage, SearchFailure
 
 PASSAGES = [
     Passage("a", "", "aaaa"),
@@ -44,7 +45,7 @@ def test_passages_come_by_their_inner_product_and_then_by_their_order():
 
 
 def test_products_are_exact(monkeypatch):
-    monkeypatch.setattr(index, "_BATCH", 50)
+    monkeypatch.setattr(dense, "_BATCH", 50)
     table = np.random.default_rng(0).normal(size=(301, 67)).astype(np.float32)
     passages = [Passage(str(i), "", str(i)) for i in range(300)]
     searched = Dense(passages, lambda texts: table[[int(text) for text in texts]])
@@ -145,7 +146,7 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
 
 def test_no_heavy_library_is_loaded_before_it_is_used():
     program = (
-        "import sys, turngym.tools.search.index\n"
+        "import sys, turngym.tools.search.bm25\n"
         "assert not {'torch', 'bm25s', 'Stemmer', 'sentence_transformers'} & sys.modules.keys()"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turngym.tests.support.faults import FaultServer
-from turngym.tools.http import Limits
-from turngym.tools.search import Fault, Passage, SearchFailure
-from turngym.tools.search.servers import BASIC, KEY, Elastic
-
-from .faults import FAULTS, answer
+from turngym.tests.tools.search.faults import FAULTS, answer
+from turngym.tools.http.failures import Limits
+from turngym.tools.search import Fault
+from turngym.tools.search.remote import BASIC, KEY, Elastic
+from turngym.tools.search.retriever import Passage, SearchFailure
 
 
 def hits(*found, **fields):

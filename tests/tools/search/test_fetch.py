@@ -8,14 +8,11 @@ import httpcore
 import pytest
 
 from turngym.tests.support.faults import FaultServer
-from turngym.tools.core import Overdue
 from turngym.tools.search.fetch import (
     HEAD,
     REDIRECTS,
     TRIES,
-    Blocked,
     Clock,
-    Guard,
     Page,
     Pinned,
     Unread,
@@ -23,6 +20,8 @@ from turngym.tools.search.fetch import (
     _read_body,
     fetch,
 )
+from turngym.tools.search.url_guard import Blocked, Guard
+from turngym.tools.subprocesses.deadlines import Overdue
 
 PUBLIC = "93.184.215.14"
 # Of page.example.com, signed by itself, for a hundred years; known to these tests alone.

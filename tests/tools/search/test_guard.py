@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngym.tools.core import Overdue
-from turngym.tools.search.fetch import Blocked, Guard, Place, follow, is_public, look_up, read_url
+from turngym.tools.search.url_guard import (
+    Blocked,
+    Guard,
+    Place,
+    follow,
+    is_public,
+    look_up,
+    read_url,
+)
+from turngym.tools.subprocesses.deadlines import Overdue
 
 PUBLIC = "93.184.215.14"
 

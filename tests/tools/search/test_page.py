@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngym.tools.search.visit import TAGS, TITLE, decode, plain, read_html
+from turngym.tools.search.html_text import TAGS, TITLE, decode, plain, read_html
 
 BASE = "https://example.com/a/b"
 

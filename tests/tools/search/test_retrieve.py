@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import turngym
 from turngym.tests.support.faults import FaultServer
-from turngym.tools.http import Limits
-from turngym.tools.search import Fault, Passage, SearchFailure
-from turngym.tools.search.servers import SearchR1
-
-from .faults import FAULTS, GOOD, answer
+from turngym.tests.tools.search.faults import FAULTS, GOOD, answer
+from turngym.tools.http.failures import Limits
+from turngym.tools.search import Fault
+from turngym.tools.search.remote import SearchR1
+from turngym.tools.search.retriever import Passage, SearchFailure
 
 PARIS = Passage("7", "Paris", "A city.", 1.5)
 DOCUMENT = {"id": "7", "contents": '"Paris"\nA city.'}
@@ -199,7 +199,7 @@ def test_a_server_that_is_down_is_said_with_how_to_start_one():
 
 SERVER = """
 import sys, threading
-from turngym.tools.search import Passage
+from turngym.tools.search.retriever import Passage
 from turngym.tools.search.serve import serve
 
 class Numbers:

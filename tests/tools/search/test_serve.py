@@ -9,11 +9,13 @@ from http.client import HTTPConnection
 
 import pytest
 
-from turngym.tools.http import Limits, server
-from turngym.tools.search import Fault, Passage, SearchFailure
+from turngym.tools.http import server
+from turngym.tools.http.failures import Limits
+from turngym.tools.search import Fault
 from turngym.tools.search import serve as module
+from turngym.tools.search.remote import SearchR1
+from turngym.tools.search.retriever import Passage, SearchFailure
 from turngym.tools.search.serve import BODY, DEFAULT_TOPK, PASSAGES, QUERIES, QUERY, TOPK, serve
-from turngym.tools.search.servers import SearchR1
 
 
 class Letters:

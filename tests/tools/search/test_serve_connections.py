@@ -7,8 +7,8 @@ import pytest
 
 from turngym.tools.http import server
 from turngym.tools.http.server import HEAD, SMALL
-from turngym.tools.search import Passage
 from turngym.tools.search import serve as module
+from turngym.tools.search.retriever import Passage
 from turngym.tools.search.serve import BODY, serve
 
 BYTES = b'{"queries": ["a"]}'

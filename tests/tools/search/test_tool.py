@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Passage, Search, SearchFailure, Status, Tool
-from turngym.tools.search import Fault, clean, shorten
+from turngym.tools.search import Fault
+from turngym.tools.search.retriever import clean
+from turngym.tools.search.tool import shorten
 
 
 class Shelf:

@@ -8,11 +8,11 @@ import unicodedata
 
 import pytest
 
-from turngym.tools.search import Passage, index
-from turngym.tools.search.index import BM25, open_index
+from turngym.tests.tools.search.test_bm25 import METALS, corpus_file, ids, random_corpus
+from turngym.tools.search import bm25 as index
+from turngym.tools.search.bm25 import BM25, open_index
+from turngym.tools.search.retriever import Passage
 from turngym.tools.search.unspaced import has_unspaced, pieces
-
-from .test_index import METALS, corpus_file, ids, random_corpus
 
 CITIES = [
     Passage("pku", "北京大学", "北京大学是位于北京的一所大学。"),

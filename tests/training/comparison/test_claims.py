@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from turngym.__main__ import main
-from turngym.agents.journal import read_trees
+from turngym.agents.journal.trees import read_trees
 from turngym.training.comparison.claims import TABLES, Judged, Row, plan, statistic
 
 for package in ("sacrebleu", "scipy", "sklearn"):

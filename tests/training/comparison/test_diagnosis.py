@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents.journal import locked
-from turngym.agents.significance import fisher, mean_of, t_test
-from turngym.agents.source import setting_of
+from turngym.agents.evaluation.statistics import fisher, mean_of, t_test
+from turngym.agents.journal.trees import locked
+from turngym.agents.models.resolve import setting_of
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.agents.warmup import exact
 from turngym.envs import StopReason
@@ -25,7 +25,7 @@ from turngym.training.comparison import diagnosis as report
 from turngym.training.comparison.diagnosis import CASES, FILE, GATES, Diagnosis, check, plan
 from turngym.training.comparison.measure import Measured
 from turngym.training.comparison.outcomes import foresight
-from turngym.training.config import to_toml
+from turngym.training.runs.config import to_toml
 
 LATE = CASES["late-bloomer"]
 

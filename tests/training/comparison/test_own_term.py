@@ -7,21 +7,22 @@ import pytest
 import torch
 
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 from turngym.envs.registry import make
-from turngym.training.columns import At, pack
 from turngym.training.comparison.effect import read_effect
 from turngym.training.comparison.own_term import SHARE, OwnTerm
-from turngym.training.control import chain
-from turngym.training.learner import Learner, moving
+from turngym.training.control.chain import chain
+from turngym.training.data.batch import At
+from turngym.training.data.packing import pack
+from turngym.training.loop.learner import Learner, moving
+from turngym.training.loss.objective import objective
 from turngym.training.methods import parse_methods
-from turngym.training.objective import objective
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import terminal
-from turngym.agents.source import TINY
+from turngym.agents.cli import terminal
+from turngym.agents.models.resolve import TINY
 from turngym.training.comparison import outcomes as report
 from turngym.training.comparison import plan as planning
-from turngym.training.config import from_run, read_recipe
-from turngym.training.loop import Loop
-from turngym.training.run import execute, prepare
+from turngym.training.loop.trainer import Loop
+from turngym.training.runs.config import from_run, read_recipe
+from turngym.training.runs.run import execute, prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -215,7 +215,7 @@ def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(turngym, monkey
 
 
 def test_a_run_that_comes_to_nothing_is_named_and_the_others_go_on(turngym, monkeypatch):
-    from turngym.training.loop import Refusals
+    from turngym.training.loop.trainer import Refusals
 
     step = Loop._step
 

@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from turngym.agents.significance import Estimate
+from turngym.agents.evaluation.statistics import Estimate
 from turngym.training.comparison.outcomes import Table, markdown, tables
 from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
 from turngym.training.report.picture import draw, entropies, save, successes

@@ -8,8 +8,8 @@ from statistics import mean, stdev, variance
 
 import pytest
 
-from turngym.agents.scores import interval
-from turngym.agents.significance import Estimate, mean_of, t_quantile
+from turngym.agents.evaluation.scores import interval
+from turngym.agents.evaluation.statistics import Estimate, mean_of, t_quantile
 from turngym.training.comparison.plan import Comparison, Trial
 from turngym.training.comparison.results import (
     Entropy,
@@ -20,7 +20,7 @@ from turngym.training.comparison.results import (
     method_results,
     read_history,
 )
-from turngym.training.config import TrainConfig
+from turngym.training.runs.config import TrainConfig
 
 
 def step(number, **values):

@@ -9,13 +9,13 @@ import pytest
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling
+from turngym.agents.models.resolve import TINY
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
-from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.tests.support.scripted_engine import ScriptedEngine
-from turngym.training.control import Control
+from turngym.training.control.control import Control
 
 WORDS = ("yes", "no", "why not", "go on and on", "stop it now please")
 

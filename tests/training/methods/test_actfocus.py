@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from turngym.agents.trajectory import PHASES
-from turngym.training.columns import Now
-from turngym.training.control import Control
-from turngym.training.credit import softmax_by
-from turngym.training.head import token_stats
-from turngym.training.methods.actfocus import actfocus, free_energy
-from turngym.training.objective import start_terms
+from turngym.training.control.control import Control
+from turngym.training.data.batch import Now
+from turngym.training.loss.aggregation import softmax_by
+from turngym.training.loss.objective import start_terms
+from turngym.training.methods.contrib.actfocus import actfocus, free_energy
+from turngym.training.model.chunked_head import token_stats
 
 THINK, CALL, ANSWER = (PHASES.index(name) for name in ("think", "call", "answer"))
 

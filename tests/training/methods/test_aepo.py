@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.journal import to_json
+from turngym.agents.journal.trees import to_json
 from turngym.agents.trajectory import Event, Spawn
-from turngym.training.columns import Current, Now
-from turngym.training.control import draws, forked_before, forks_in_a_row
-from turngym.training.methods.aepo import aepo, aepo_advantage, aepo_clip, standardized
-from turngym.training.methods.aepo_branching import (
+from turngym.training.control.branching import draws, forked_before, forks_in_a_row
+from turngym.training.data.batch import Current, Now
+from turngym.training.loss.objective import start_terms
+from turngym.training.methods.sampling.aepo import aepo, aepo_advantage, aepo_clip, standardized
+from turngym.training.methods.sampling.aepo_branching import (
     aepo_branching,
     code_prompt_paths,
     fork_chance,
     probed,
     prompt_paths,
 )
-from turngym.training.objective import start_terms
 
 SMALL = {"vocabulary": 2, "tokens": 2}
 KEY = (0, 0, 0, 0)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.journal import to_json
+from turngym.agents.journal.trees import to_json
 from turngym.agents.trajectory import Event, Spawn
-from turngym.training.columns import Now
-from turngym.training.control import decides, draws, just_taken, surprise, uncertainty
-from turngym.training.credit import group_advantage, shared_mean
-from turngym.training.methods.arpo import arpo
-from turngym.training.objective import start_terms
+from turngym.training.control.branching import decides, draws, just_taken, surprise, uncertainty
+from turngym.training.data.batch import Now
+from turngym.training.loss.aggregation import shared_mean
+from turngym.training.loss.credit import group_advantage
+from turngym.training.loss.objective import start_terms
+from turngym.training.methods.sampling.arpo import arpo
 
 SMALL = {"vocabulary": 2, "tokens": 2}  # so that a rise of an entropy counts
 

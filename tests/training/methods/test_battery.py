@@ -1,17 +1,15 @@
 """What every row of `METHODS` promises, and that each check of the battery sees a promise broken."""
 
-import re
 from dataclasses import replace
 from itertools import count, permutations
-from pathlib import Path
 
 import pytest
 import torch
 
 from turngym.tests.verify.methods.battery import CHECKS, DIRECTIONS, directions
 from turngym.tests.verify.methods.cases import CASES, Case
-from turngym.training import methods
-from turngym.training.control import Control, Needs, chain
+from turngym.training.control.chain import chain
+from turngym.training.control.control import Control, Needs
 from turngym.training.methods import METHODS, describe
 
 CARD = ("arXiv", "Knob: ", "Defaults: ", "Evidence: ", "Deviations: ")
@@ -107,10 +105,3 @@ def test_methods_that_set_different_things_commute(toy) -> None:
 def test_the_card_is_complete(method) -> None:
     card = describe(method)
     assert [part for part in CARD if part not in card] == []
-
-
-def test_every_file_of_a_method_is_in_the_table_of_contents() -> None:
-    files = [
-        path for path in Path(methods.__file__).parent.glob("*.py") if path.name != "__init__.py"
-    ]
-    assert {path.stem for path in files} <= set(re.findall(r"\w+", methods.__doc__))

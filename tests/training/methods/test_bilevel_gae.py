@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.columns import Now
-from turngym.training.control import Control, advantages, chain
-from turngym.training.methods.bilevel_gae import (
+from turngym.training.control.chain import chain
+from turngym.training.control.control import Control, advantages
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import start_terms
+from turngym.training.methods.advantage.bilevel_gae import (
     bilevel_advantage,
     bilevel_gae,
     turn_ends,
     turn_reward,
 )
-from turngym.training.methods.ppo import ppo, value_head
-from turngym.training.objective import start_terms
+from turngym.training.methods.base_algorithms.ppo import ppo, value_head
 
 VALUES = [0.3, 0.4, 0.5, 0.6, 0.7]
 SHEET = partial(bilevel_advantage, 1.0, 1.0, 0.95)

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from turngym.training.columns import Now
-from turngym.training.control import chain
+from turngym.training.control.chain import chain
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import objective, start_terms
 from turngym.training.methods import METHODS
-from turngym.training.methods.cispo import cispo
-from turngym.training.objective import objective, start_terms
+from turngym.training.methods.surrogate.cispo import cispo
 
 ADVANTAGE = (
     [0.5] * 3 + [-0.5] * 3 + [-0.25] * 5 + [0.25] * 4 + [0.0] * 4

@@ -6,11 +6,11 @@ import torch
 
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import Outcome
-from turngym.training.columns import Current, Now
-from turngym.training.control import Verdict, advantages
+from turngym.training.control.control import Verdict, advantages
+from turngym.training.data.batch import Current, Now
+from turngym.training.loss.objective import start_terms
 from turngym.training.methods import METHODS
-from turngym.training.methods.dapo import dapo, overlong_penalty
-from turngym.training.objective import start_terms
+from turngym.training.methods.base_algorithms.dapo import dapo, overlong_penalty
 
 NAN, INF = float("nan"), float("inf")
 

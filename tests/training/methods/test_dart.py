@@ -9,10 +9,10 @@ import torch
 
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import Outcome
-from turngym.training.columns import Now
-from turngym.training.control import Verdict, advantages
-from turngym.training.methods.dart import dart, step_advantage
-from turngym.training.objective import start_terms
+from turngym.training.control.control import Verdict, advantages
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import start_terms
+from turngym.training.methods.advantage.dart import dart, step_advantage
 
 
 def shaped(batch, control):

@@ -1,7 +1,7 @@
 """Subsets of tasks: how many are kept, and that those of one cluster are of one kind."""
 
-from turngym.training.control import Epoch
-from turngym.training.methods.data_subset import data_subset
+from turngym.training.control.control import Epoch
+from turngym.training.methods.contrib.data_subset import data_subset
 
 SUMS = [f"What is {i} plus {i + 1}?" for i in range(12)]
 BIRDS = [f"Name a bird that lives near river number {i} in winter" for i in range(12)]

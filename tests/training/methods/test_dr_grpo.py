@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from turngym.training.columns import Now
-from turngym.training.methods.dr_grpo import dr_grpo
-from turngym.training.methods.grpo import grpo
-from turngym.training.objective import start_terms
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import start_terms
+from turngym.training.methods.base_algorithms.dr_grpo import dr_grpo
+from turngym.training.methods.base_algorithms.grpo import grpo
 
 ADVANTAGE = {0: 0.5, 1: -0.5, 2: -0.25, 3: 0.25, 4: 0.0}  # of the toy's paths, by hand
 

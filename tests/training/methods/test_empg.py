@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.columns import Now
-from turngym.training.control import advantages, chain
-from turngym.training.credit import mean_by, steps
-from turngym.training.methods.empg import empg, modulation
-from turngym.training.methods.grpo import grpo
-from turngym.training.objective import start_terms
+from turngym.training.control.chain import chain
+from turngym.training.control.control import advantages
+from turngym.training.data.batch import Now
+from turngym.training.loss.aggregation import mean_by
+from turngym.training.loss.credit import steps
+from turngym.training.loss.objective import start_terms
+from turngym.training.methods.advantage.empg import empg, modulation
+from turngym.training.methods.base_algorithms.grpo import grpo
 
 STEPS = [0.2, 0.8, 0.5, 1.1, 0.3]  # mean entropy of each step of the sheet
 SHEET = {"k": 1.0, "k_next": 1.0, "zeta": 0.05}

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from turngym.training.control import Control, chain
-from turngym.training.methods.entropy_bonus import entropy_bonus
+from turngym.training.control.chain import chain
+from turngym.training.control.control import Control
+from turngym.training.methods.entropy.entropy_bonus import entropy_bonus
 
 
 def test_the_loss_falls_by_the_coefficient_times_the_mean_entropy(toy) -> None:

@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 import torch
 
+from turngym.agents.evaluation.votes import spelled_alike
 from turngym.agents.trajectory import Tree
-from turngym.agents.votes import spelled_alike
 from turngym.tests.support.toy import now_of
-from turngym.training.columns import At, Now, Terms, pack
-from turngym.training.control import chain
+from turngym.training.control.chain import chain
+from turngym.training.data.batch import At, Now, Terms
+from turngym.training.data.packing import pack
+from turngym.training.loss.objective import start_terms
 from turngym.training.methods import METHODS
-from turngym.training.methods.empo import agreed
-from turngym.training.methods.ettrl import voted as elected
-from turngym.training.methods.evol_rl import similarities, voted, worth
-from turngym.training.methods.seed_grpo import spread
-from turngym.training.methods.sent import spreads
-from turngym.training.methods.simko import likely
-from turngym.training.objective import start_terms
+from turngym.training.methods.contrib.evol_rl import similarities, voted, worth
+from turngym.training.methods.contrib.seed_grpo import spread
+from turngym.training.methods.kl.sent import spreads
+from turngym.training.methods.reward.empo import agreed
+from turngym.training.methods.reward.ettrl import voted as elected
+from turngym.training.methods.surrogate.simko import likely
 
 ADVANTAGE = (
     [0.5] * 3 + [-0.5] * 3 + [-0.25] * 5 + [0.25] * 4 + [0.0] * 4

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.training.columns import Current, Now
-from turngym.training.control import Control, Stats
+from turngym.training.control.control import Control, Stats
+from turngym.training.data.batch import Current, Now
+from turngym.training.loss.objective import objective, start_terms
 from turngym.training.methods import METHODS
-from turngym.training.methods.epo import epo, phase_weight
-from turngym.training.objective import objective, start_terms
+from turngym.training.methods.entropy.epo import epo, phase_weight
 
 ENTROPY = [1.0, 0.5, 0.2, 0.4, 0.4, 0.1, 2.0, 0.6]
 HISTORY = {"sum": 0.8 + 0.6 + 0.7, "count": 3, "step": 0}

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.control import advantages
-from turngym.training.credit import discounted, paid
-from turngym.training.methods.gigpo import gigpo
-from turngym.training.methods.grpo import grpo
+from turngym.training.control.control import advantages
+from turngym.training.loss.credit import paid
+from turngym.training.loss.gae import discounted
+from turngym.training.methods.advantage.gigpo import gigpo
+from turngym.training.methods.base_algorithms.grpo import grpo
 
 
 def with_turns(batch, *, anchor=None, reward=None):

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.control import advantages
-from turngym.training.credit import group_advantage
-from turngym.training.methods.grpo import grpo
+from turngym.training.control.control import advantages
+from turngym.training.loss.credit import group_advantage
+from turngym.training.methods.base_algorithms.grpo import grpo
 
 VERL = {"normalize": "std", "ddof": 1, "eps": 1e-6}
 

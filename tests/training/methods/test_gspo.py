@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from turngym.training.columns import Now
-from turngym.training.control import chain
+from turngym.training.control.chain import chain
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import start_terms
 from turngym.training.methods import METHODS
-from turngym.training.methods.gspo import gspo
-from turngym.training.objective import start_terms
+from turngym.training.methods.surrogate.gspo import gspo
 
 ADVANTAGE = {
     0: 0.5,

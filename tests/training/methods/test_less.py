@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from turngym.tests.support.toy import build, f64
-from turngym.training.columns import Now
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import start_terms
 from turngym.training.methods import METHODS
-from turngym.training.methods.aepo_wang import share, tempered
-from turngym.training.methods.less import TOKEN
-from turngym.training.objective import start_terms
+from turngym.training.methods.advantage.less import TOKEN
+from turngym.training.methods.entropy.aepo_wang import share, tempered
 
 LOW = [0.1, 0.05, 0.2, 0.3, 1.5, 0.1, 0.02, 0.15, 0.25, 2.0]
 

@@ -5,7 +5,8 @@ from itertools import combinations, pairwise
 import pytest
 
 from turngym.training import methods
-from turngym.training.control import Control, chain
+from turngym.training.control.chain import chain
+from turngym.training.control.control import Control
 from turngym.training.methods import (
     METHODS,
     check_methods,
@@ -49,7 +50,7 @@ def test_every_card_says_what_it_turns_and_how_well_it_is_known() -> None:
 
 
 def test_names_cards_and_parameters_are_read_and_checked_without_torch() -> None:
-    code = "import sys; from turngym.training import methods as m, commands; [m.describe(n) for n in m.METHODS]\n"
+    code = "import sys; from turngym.training import methods as m; from turngym.training.cli import train as commands; [m.describe(n) for n in m.METHODS]\n"
     code += "try: m.check_methods('grpo,epo:alpha=-1')\nexcept ValueError: print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.control import advantages
-from turngym.training.methods.mt_grpo import mt_grpo
+from turngym.training.control.control import advantages
+from turngym.training.methods.advantage.mt_grpo import mt_grpo
 
 
 def credit(batch, reward, **options) -> list[float]:

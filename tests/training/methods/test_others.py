@@ -5,9 +5,8 @@ import sys
 import pytest
 
 from turngym.tests.support.packages import install, working_in
-from turngym.training.commands import Methods
+from turngym.training.cli.methods import Methods
 from turngym.training.comparison.plan import plan
-from turngym.training.config import TrainConfig, read_recipe, reserved_of, to_toml
 from turngym.training.methods import (
     GROUP,
     check_methods,
@@ -17,14 +16,15 @@ from turngym.training.methods import (
     others,
     parse_methods,
 )
+from turngym.training.runs.config import TrainConfig, read_recipe, reserved_of, to_toml
 
 OWN = '''"""Methods that I wrote."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from turngym.training.control import Control
-from turngym.training.parameters import Range
+from turngym.training.control.control import Control
+from turngym.training.control.parameters import Range
 
 
 def sharpen(alpha: Annotated[float, Range(0, 1)] = 0.2, steps: int = 1, mode: Literal["a", "b"] = "a") -> Control:
@@ -114,7 +114,7 @@ def test_its_card_is_what_the_function_says_or_the_module(folder):
         ),
         (
             "own_methods:wrong",
-            "the method 'own_methods:wrong' returns a int; it must return a turngym.training.control",
+            "the method 'own_methods:wrong' returns a int; it must return a turngym.training.control.control",
         ),
         ("own_methods:broken", "the method 'own_methods:broken' raises KeyError: 'no' ("),
         ("own_methods", "no method is called 'own_methods'"),

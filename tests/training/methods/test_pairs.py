@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from turngym.training.control import chain
+from turngym.training.control.chain import chain
 from turngym.training.methods import METHODS, check_methods, parse_methods
 
 PAIRS = list(combinations(METHODS, 2))

@@ -6,10 +6,15 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.columns import Current, Now
-from turngym.training.control import advantages
-from turngym.training.methods.ppo import ppo, value_advantage, value_head, value_loss
-from turngym.training.objective import objective, start_terms
+from turngym.training.control.control import advantages
+from turngym.training.data.batch import Current, Now
+from turngym.training.loss.objective import objective, start_terms
+from turngym.training.methods.base_algorithms.ppo import (
+    ppo,
+    value_advantage,
+    value_head,
+    value_loss,
+)
 
 NAN = float("nan")
 SETTINGS = {"gamma": 0.9, "lam": 0.8, "value_clip": 0.1, "limit": 1.2, "value_coef": 0.7}

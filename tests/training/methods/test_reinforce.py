@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from turngym.training.control import advantages
-from turngym.training.credit import centred
-from turngym.training.methods.reinforce import reinforce
+from turngym.training.control.control import advantages
+from turngym.training.loss.credit import centred
+from turngym.training.methods.base_algorithms.reinforce import reinforce
 
 SCORES = {0: 1.0, 1: 0.0, 2: 0.5, 3: 1.0}  # of the toy; path 4 has none
 BASELINES = {

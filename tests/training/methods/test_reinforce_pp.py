@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.control import advantages
-from turngym.training.methods.reinforce_pp import reinforce_pp
+from turngym.training.control.control import advantages
+from turngym.training.methods.base_algorithms.reinforce_pp import reinforce_pp
 
 
 def reference(batch, gamma, beta):

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.control import advantages
+from turngym.training.control.control import advantages
 from turngym.training.methods import METHODS
-from turngym.training.methods.rloo import leave_one_out, rloo
+from turngym.training.methods.base_algorithms.rloo import leave_one_out, rloo
 
 ADVANTAGE = {0: 1.0, 1: -1.0, 2: -0.5, 3: 0.5, 4: 0.0}  # of the toy's paths, by hand
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.journal import read_trees
+from turngym.agents.journal.trees import read_trees
 from turngym.tests.support.toy import now_of
-from turngym.training.columns import Now
-from turngym.training.config import TrainConfig
-from turngym.training.control import Control, Stats, advantages
-from turngym.training.methods.spear import (
+from turngym.training.control.control import Control, Stats, advantages
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import objective, start_terms
+from turngym.training.loss.surrogates import clip_cov
+from turngym.training.methods.sampling.spear import (
     better,
     chosen,
     gamma,
@@ -22,8 +23,8 @@ from turngym.training.methods.spear import (
     spear,
     tool_weight,
 )
-from turngym.training.objective import clip_cov, objective, start_terms
-from turngym.training.run import execute, prepare
+from turngym.training.runs.config import TrainConfig
+from turngym.training.runs.run import execute, prepare
 
 
 @pytest.mark.parametrize(

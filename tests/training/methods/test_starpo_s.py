@@ -8,10 +8,10 @@ import torch
 
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import Outcome
-from turngym.training.columns import Now
-from turngym.training.control import Request, Stats, Verdict
-from turngym.training.methods.starpo_s import kept_groups, spread, starpo_s
-from turngym.training.objective import start_terms
+from turngym.training.control.control import Request, Stats, Verdict
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import start_terms
+from turngym.training.methods.sampling.starpo_s import kept_groups, spread, starpo_s
 
 SCORES = [0.5, 0.4, 0.1, 0.0]  # of the sheet, already std
 KEEP, DROP = Verdict.KEEP, Verdict.DROP

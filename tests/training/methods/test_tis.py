@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.training.columns import Now
-from turngym.training.methods.tis import tis
-from turngym.training.objective import mismatch, objective, start_terms
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import objective, start_terms
+from turngym.training.loss.surrogates import mismatch
+from turngym.training.methods.surrogate.tis import tis
 
 INF = float("inf")
 ROLL = [-0.3, -2.6, -0.7, -1.2, -2.25]

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from turngym.agents.trajectory import Event, Spawn
-from turngym.training.columns import Now
-from turngym.training.control import Control, advantages
+from turngym.training.control.control import Control, advantages
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import start_terms
 from turngym.training.methods import METHODS
-from turngym.training.methods.cure import ranked
-from turngym.training.methods.fr3e import begun_at, tempered
-from turngym.training.objective import start_terms
+from turngym.training.methods.contrib.fr3e import begun_at, tempered
+from turngym.training.methods.sampling.cure import ranked
 
 
 def test_cure_begins_again_before_the_most_uncertain_token_but_the_first(tree_of) -> None:

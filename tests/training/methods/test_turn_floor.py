@@ -11,10 +11,10 @@ import torch
 
 from turngym.envs import Outcome
 from turngym.tests.support.toy import build, f64
-from turngym.training.columns import Now
-from turngym.training.control import Stats
+from turngym.training.control.control import Stats
+from turngym.training.data.batch import Now
+from turngym.training.loss.objective import start_terms
 from turngym.training.methods import METHODS
-from turngym.training.objective import start_terms
 
 floor = partial(METHODS["turn-floor"], axis="turn")
 

@@ -10,8 +10,8 @@ import zlib
 import numpy as np
 import pytest
 
-from turngym.agents.journal import read_trees
-from turngym.agents.scores import from_trees
+from turngym.agents.evaluation.scores import from_trees
+from turngym.agents.journal.trees import read_trees
 from turngym.tests.support.runs import PIECES, write_run
 from turngym.training.report.data import read
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from turngym.__main__ import main
-from turngym.agents.journal import read_trees
+from turngym.agents.journal.trees import read_trees
 from turngym.tests.support.runs import PIECES, write_run
 from turngym.training.report import page
 from turngym.training.report.data import read

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from turngym.tests.verify.formats.fuzz import calls, completions, results
-from turngym.tests.verify.formats.recorded import EXCEPTIONS, Recorded, agrees, recorded, tool_names
+from turngym.tests.verify.formats.recorded import (
+    EXCEPTIONS,
+    Recorded,
+    agrees,
+    recorded,
+    tool_names,
+)
 from turngym.tests.verify.rows import Row, first
 from turngym.tools import FORMATS, Format, Parsed, ToolCall
 

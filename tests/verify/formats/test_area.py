@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from turngym.agents.source import TINY
+from turngym.agents.models.resolve import TINY
 from turngym.tests.verify.formats import area as formats
 from turngym.tests.verify.formats.area import Formats
 from turngym.tests.verify.formats.fuzz import results
@@ -12,7 +12,7 @@ from turngym.tests.verify.formats.recorded import Recorded, recorded, tool_names
 from turngym.tests.verify.templates import tokenizers
 from turngym.tests.verify.templates.tokenizers import Case
 from turngym.tools import FORMATS, Parsed, ToolCall
-from turngym.tools.formats.core import Hermes
+from turngym.tools.formats.hermes import Hermes
 
 ROW = Recorded(
     "here",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tokenizers import AddedToken, Tokenizer
 
-from turngym.agents.source import TINY
+from turngym.agents.models.resolve import TINY
 from turngym.tests.verify.templates.tokenizers import letters
 
 _SPELLED = re.compile(r"<[|｜][^<>|｜\s]{1,64}[|｜]>|</?[a-z_]{1,32}>")

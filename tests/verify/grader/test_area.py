@@ -6,7 +6,7 @@ import json
 import pytest
 
 from turngym.envs.math import MathGrader
-from turngym.envs.math.grade import Grade
+from turngym.envs.math.grading.grader import Grade
 from turngym.tests.verify.grader import area as area
 from turngym.tests.verify.grader import hostile, trials
 from turngym.tests.verify.grader.area import Grader

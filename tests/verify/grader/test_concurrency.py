@@ -1,7 +1,7 @@
 import threading
 
 from turngym.envs.math import MathGrader
-from turngym.envs.math.grade import Grade
+from turngym.envs.math.grading.grader import Grade
 from turngym.tests.verify.grader import concurrency
 from turngym.tests.verify.grader.right import Written
 

@@ -7,7 +7,7 @@ from turngym.tests.verify.grader.answers import Answer
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.grader.processes import Process
 from turngym.tests.verify.grader.trials import Trial, unheld
-from turngym.tools.process import Died
+from turngym.tools.subprocesses.process import Died
 
 PAID = Answer("paid", "math", r"\boxed{7}", "7", ("reward=1", "stable", "deadline"))
 SELF = Process(os.getpid(), 0, False, "python worker.py")

@@ -3,9 +3,9 @@ import sys
 
 import pytest
 
-from turngym.envs.core import Reply
-from turngym.envs.math.grade import Grade
-from turngym.envs.question import QuestionEnv
+from turngym.envs.math.grading.grader import Grade
+from turngym.envs.outcomes import Reply
+from turngym.envs.question.env import QuestionEnv
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.grader.worker import Server
 from turngym.tools import PythonTool

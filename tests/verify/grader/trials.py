@@ -15,7 +15,7 @@ from turngym.tests.verify.grader.answers import ENVS, Answer
 from turngym.tests.verify.grader.predicates import Seen, holds
 from turngym.tests.verify.grader.processes import Process, lives
 from turngym.tests.verify.rows import Row, first
-from turngym.tools.process import Child, Deadline, Died
+from turngym.tools.subprocesses.process import Child, Deadline, Died
 
 PATIENCE = 60.0  # seconds after which a process that grades one completion counts as hung
 SETTLE = 5.0  # seconds in which workers that end, or take the place of others, are waited for

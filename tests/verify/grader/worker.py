@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from turngym.envs.math import MathGrader
-from turngym.envs.question import QuestionEnv
+from turngym.envs.question.env import QuestionEnv
 from turngym.envs.rows import SourceOptions, load_jsonl
 from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.grader.processes import family
 from turngym.tools import PythonTool, ToolResult, get_format
-from turngym.tools.messages import serve
+from turngym.tools.subprocesses.messages import serve
 
 _PR_SET_CHILD_SUBREAPER = 36
 _RUNS = (

@@ -1,8 +1,8 @@
 """The contract of the household environments, as a row."""
 
 from turngym.agents.check import clauses
-from turngym.envs.core import Reply
 from turngym.envs.household.env import ALFWorldEnv
+from turngym.envs.outcomes import Reply
 from turngym.tests.verify.household import contract
 
 

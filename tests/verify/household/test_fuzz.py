@@ -2,8 +2,8 @@
 
 import pytest
 
-from turngym.envs.core import Reply, StopReason
 from turngym.envs.household.env import ALFWorldEnv
+from turngym.envs.outcomes import Reply, StopReason
 from turngym.tests.verify.household.fuzz import fuzz_row
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from turngym.envs.core import Reply
 from turngym.envs.household.env import ALFWorldEnv
+from turngym.envs.outcomes import Reply
 from turngym.tests.verify.household import hostile
 
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from turngym.tests.support.toy import make_toy
 from turngym.tests.verify.methods.cases import Case
-from turngym.training.columns import Batch, Now, Terms
-from turngym.training.control import Control, Stats, advantages, scored
+from turngym.training.control.control import Control, Stats, advantages, scored
+from turngym.training.data.batch import Batch, Now, Terms
+from turngym.training.loss.objective import objective, start_terms
 from turngym.training.methods import METHODS
-from turngym.training.objective import objective, start_terms
 
 NOTHING = Control(name="nothing")
 CUTS = (

@@ -10,10 +10,10 @@ import numpy as np
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling, keyed_rng
-from turngym.agents.replay import replay
+from turngym.agents.journal.replay import replay
+from turngym.agents.models.resolve import TINY
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
-from turngym.agents.source import TINY
 from turngym.agents.trajectory import Event, Key, Spawn, Tree
 from turngym.envs import TextEnv
 from turngym.envs.registry import make

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from turngym.training.control import Control
+from turngym.training.control.control import Control
 from turngym.training.methods import METHODS
 
 

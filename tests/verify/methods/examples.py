@@ -14,17 +14,19 @@ from torch import Tensor
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.tests.support.toy import build, f64, now_of, sheet
-from turngym.training.columns import Batch, Current, Now, Terms
-from turngym.training.control import advantages, uncertainty
+from turngym.training.control.branching import uncertainty
+from turngym.training.control.control import advantages
+from turngym.training.data.batch import Batch, Current, Now, Terms
+from turngym.training.loss.objective import objective, start_terms
+from turngym.training.loss.surrogates import clip_cov, hold
 from turngym.training.methods import METHODS
-from turngym.training.methods.aepo_branching import code_prompt_paths, fork_chance
-from turngym.training.methods.bilevel_gae import bilevel_advantage
-from turngym.training.methods.dart import uncertain
-from turngym.training.methods.epo import code_phase_weight, phase_weight
-from turngym.training.methods.evol_rl import worth
-from turngym.training.methods.spear import gamma, recalibrated, tool_weight
-from turngym.training.methods.starpo_s import kept_groups, spread
-from turngym.training.objective import clip_cov, hold, objective, start_terms
+from turngym.training.methods.advantage.bilevel_gae import bilevel_advantage
+from turngym.training.methods.advantage.dart import uncertain
+from turngym.training.methods.contrib.evol_rl import worth
+from turngym.training.methods.entropy.epo import code_phase_weight, phase_weight
+from turngym.training.methods.sampling.aepo_branching import code_prompt_paths, fork_chance
+from turngym.training.methods.sampling.spear import gamma, recalibrated, tool_weight
+from turngym.training.methods.sampling.starpo_s import kept_groups, spread
 
 CLOSE = 1e-6  # the digits that the sheets print
 

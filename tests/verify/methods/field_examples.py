@@ -15,25 +15,26 @@ from turngym.tests.support.toy import build, f64, now_of, sheet
 from turngym.tests.verify.methods.examples import EXAMPLES as BASE
 from turngym.tests.verify.methods.examples import ONE, Example, credit, losses, on_sheet, shaped
 from turngym.tests.verify.methods.sampling_examples import EXAMPLES as SAMPLED
-from turngym.training.columns import Current
-from turngym.training.control import Stats, advantages
+from turngym.training.control.control import Stats, advantages
+from turngym.training.data.batch import Current
+from turngym.training.loss.objective import objective, start_terms
+from turngym.training.loss.surrogates import hold
 from turngym.training.methods import METHODS
-from turngym.training.methods.aent import CLAMPED, clamped
-from turngym.training.methods.d3s import extremes
-from turngym.training.methods.dapo import overlong_penalty
-from turngym.training.methods.dcpo import advantage as smooth
-from turngym.training.methods.dcpo import bounds, visited
-from turngym.training.methods.empo import AGREED, agreed
-from turngym.training.methods.gtpo import mean_ratio
-from turngym.training.methods.gtpo import shaped as shared
-from turngym.training.methods.kl import estimate
-from turngym.training.methods.m2po import threshold
-from turngym.training.methods.one_shot_em import sharpened
-from turngym.training.methods.opefo import polarity
-from turngym.training.methods.positive_reweighting import scheduled
-from turngym.training.methods.seed_grpo import SPREAD, semantic
-from turngym.training.methods.ucas import CERTAIN, certainty
-from turngym.training.objective import hold, objective, start_terms
+from turngym.training.methods.advantage.gtpo import mean_ratio
+from turngym.training.methods.advantage.gtpo import shaped as shared
+from turngym.training.methods.advantage.ucas import CERTAIN, certainty
+from turngym.training.methods.base_algorithms.dapo import overlong_penalty
+from turngym.training.methods.clip.dcpo import advantage as smooth
+from turngym.training.methods.clip.dcpo import bounds, visited
+from turngym.training.methods.clip.m2po import threshold
+from turngym.training.methods.contrib.d3s import extremes
+from turngym.training.methods.contrib.opefo import polarity
+from turngym.training.methods.contrib.seed_grpo import SPREAD, semantic
+from turngym.training.methods.entropy.aent import CLAMPED, clamped
+from turngym.training.methods.entropy.one_shot_em import sharpened
+from turngym.training.methods.kl.kl import estimate
+from turngym.training.methods.reward.empo import AGREED, agreed
+from turngym.training.methods.token_weights.positive_reweighting import scheduled
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0], [0.0] * 4], dtype=torch.float64)
 HALF = [0.866024, -0.866024, -0.866024, 0.866024]

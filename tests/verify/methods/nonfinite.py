@@ -12,19 +12,21 @@ import torch
 from torch import Tensor
 
 from turngym.agents.chat.chat import Chat
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 from turngym.envs.registry import make
 from turngym.tests.support.policies import take
 from turngym.tests.verify.rows import Row, Tally
-from turngym.training.columns import Batch, Current, Now, Packed, Penalty, Terms, pack
-from turngym.training.control import Control, State, chain
-from turngym.training.learner import Learner
+from turngym.training.control.chain import chain
+from turngym.training.control.control import Control, State
+from turngym.training.data.batch import Batch, Current, Now, Penalty, Terms
+from turngym.training.data.packing import Packed, pack
+from turngym.training.loop.learner import Learner
 from turngym.training.methods import parse_methods
 
 BATCH = ("logp_old", "entropy")

@@ -13,22 +13,23 @@ from torch import Tensor
 
 from turngym.agents.engine import Sampling
 from turngym.tests.support.toy import build, current_of, now_of
-from turngym.training.columns import At, Batch, Now
-from turngym.training.control import Control, State, Stats, advantages, chain, scored
-from turngym.training.credit import average
+from turngym.training.control.chain import chain
+from turngym.training.control.control import Control, State, Stats, advantages, scored
+from turngym.training.data.batch import At, Batch, Now
+from turngym.training.loss.aggregation import average
+from turngym.training.loss.objective import objective, start_terms
 from turngym.training.methods import parse_methods
-from turngym.training.methods.adathink_med import DOUBT, LENGTH
-from turngym.training.methods.adr import COLUMN as EASY
-from turngym.training.methods.aepo_he import COLUMN as REFLECTS
-from turngym.training.methods.em_inf import COLUMN as COOLED
-from turngym.training.methods.em_inf import cooled
-from turngym.training.methods.empo import AGREED
-from turngym.training.methods.ettrl import COLUMN as ELECTED
-from turngym.training.methods.evol_rl import COLUMN
-from turngym.training.methods.fr3e import STATE
-from turngym.training.methods.seed_grpo import SPREAD
-from turngym.training.methods.simko import LIKELY
-from turngym.training.objective import objective, start_terms
+from turngym.training.methods.contrib.adr import COLUMN as EASY
+from turngym.training.methods.contrib.aepo_he import COLUMN as REFLECTS
+from turngym.training.methods.contrib.evol_rl import COLUMN
+from turngym.training.methods.contrib.fr3e import STATE
+from turngym.training.methods.contrib.seed_grpo import SPREAD
+from turngym.training.methods.reward.adathink_med import DOUBT, LENGTH
+from turngym.training.methods.reward.empo import AGREED
+from turngym.training.methods.reward.ettrl import COLUMN as ELECTED
+from turngym.training.methods.sampling.em_inf import COLUMN as COOLED
+from turngym.training.methods.sampling.em_inf import cooled
+from turngym.training.methods.surrogate.simko import LIKELY
 
 TASKS, GROUP, TURNS, WIDTH, VOCABULARY = 5, 8, (3, 3), 6, 6
 NEEDED = 2  # of a path's tokens

@@ -10,11 +10,11 @@ import torch
 from turngym.agents.trajectory import Key
 from turngym.tests.support.toy import f64
 from turngym.tests.verify.methods.examples import Example
-from turngym.training.methods.adathink_med import by_length, difficulty, spread
-from turngym.training.methods.adr import chance, mode
-from turngym.training.methods.em_inf import cooled
-from turngym.training.methods.em_inf import entropy as doubt
-from turngym.training.methods.sent import semantic
+from turngym.training.methods.contrib.adr import chance, mode
+from turngym.training.methods.kl.sent import semantic
+from turngym.training.methods.reward.adathink_med import by_length, difficulty, spread
+from turngym.training.methods.sampling.em_inf import cooled
+from turngym.training.methods.sampling.em_inf import entropy as doubt
 
 ADV = "advantage.md 1"
 LOGITS = f64([2, 1, 0, -1])[None]

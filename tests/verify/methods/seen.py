@@ -22,11 +22,11 @@ from torch import Tensor
 
 from turngym.tests.verify.methods.plant import Plant, settled
 from turngym.tests.verify.rows import Row
-from turngym.training.config import TrainConfig
-from turngym.training.control import chain
-from turngym.training.learner import Learner, Update
+from turngym.training.control.chain import chain
+from turngym.training.loop.learner import Learner, Update
+from turngym.training.loss.objective import start_terms
 from turngym.training.methods import METHOD_RECIPES, METHODS, parse_methods
-from turngym.training.objective import start_terms
+from turngym.training.runs.config import TrainConfig
 
 STEPS = {"plant": 30, "run": 20}
 EVERY = 5  # steps between measurements of a run's gradient
@@ -133,7 +133,7 @@ def settles(seeds: int, lr: float = 20.0, noise: float = 0.3) -> Iterator[Row]:
 
 def real(method: str, updates: int, seed: int, folder: Path) -> tuple[list[float], float]:
     """Return the entropies of a run of the tiny policy, and how long a gradient the method adds to GRPO's."""
-    from turngym.training.run import execute, prepare
+    from turngym.training.runs.run import execute, prepare
 
     config = TrainConfig().changed(
         method=method,

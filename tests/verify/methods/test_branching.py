@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turngym.agents.replay import replay
+from turngym.agents.journal.replay import replay
 from turngym.envs import Outcome
 from turngym.envs.registry import make
 from turngym.tests.verify.methods import branching

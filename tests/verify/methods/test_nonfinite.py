@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from turngym.tests.verify.methods.nonfinite import Numbers
-from turngym.training.learner import Learner
+from turngym.training.loop.learner import Learner
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ class Resume:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows: kills, signals, a full disk, damage, numbers."""
-        from turngym.tests.verify.methods.nonfinite import Numbers  # which imports torch
+        from turngym.tests.verify.methods.nonfinite import Numbers
 
         if not 0 <= self.signals <= len(PHASES):
             raise ValueError(f"signals is {self.signals}; there are {len(PHASES)} phases")

@@ -12,11 +12,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from turngym.agents.checkpoint import CheckpointError, latest, steps
-from turngym.agents.journal import Incident
+from turngym.agents.journal.checkpoint import CheckpointError, latest, steps
+from turngym.agents.journal.trees import Incident
 from turngym.tests.verify.resume.corruption import PLANTED, WAYS
 from turngym.tests.verify.rows import Row, Tally
-from turngym.training.run_folder import read_boundary
+from turngym.training.runs.folder import read_boundary
 
 PICKLE = Path("pickle")
 _OPENED: list[Path] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from turngym.agents.checkpoint import CheckpointError, steps, verify
+from turngym.agents.journal.checkpoint import CheckpointError, steps, verify
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from turngym.tools.messages import serve
-from turngym.tools.process import Child
+from turngym.tools.subprocesses.messages import serve
+from turngym.tools.subprocesses.process import Child
 
 _PR_SET_CHILD_SUBREAPER = 36
 _GRACE = 2.0  # seconds that a job's own processes may outlive it
@@ -32,22 +32,22 @@ _COMMANDS = "turngym.__main__"
 _MODULES = (  # imported before the first job, where torch is installed
     "turngym.agents.engines.torch",
     "turngym.agents.policy",
-    "turngym.training.loop",
-    "turngym.training.run",
-    "turngym.training.methods.epo",
-    "turngym.training.methods.grpo",
+    "turngym.training.loop.trainer",
+    "turngym.training.runs.run",
+    "turngym.training.methods.entropy.epo",
+    "turngym.training.methods.base_algorithms.grpo",
 )
 _PHASES = {  # where a phase begins
     "loading": "turngym.agents.policy.load_policy",
-    "validation": "turngym.training.loop.Rollouts.validate",
-    "rollout": "turngym.training.loop.Rollouts.train",
-    "tool": "turngym.tools.python.PythonTool.call",
-    "grading": "turngym.envs.math.grade.MathGrader.grade",
-    "gradient": "turngym.training.learner.Learner.propose",
-    "weights": "turngym.training.learner.Learner.apply",
-    "journal": "turngym.training.run_folder.Logbook.add_trees",
+    "validation": "turngym.training.loop.rollouts.Rollouts.validate",
+    "rollout": "turngym.training.loop.rollouts.Rollouts.train",
+    "tool": "turngym.tools.python.tool.PythonTool.call",
+    "grading": "turngym.envs.math.grading.grader.MathGrader.grade",
+    "gradient": "turngym.training.loop.learner.Learner.propose",
+    "weights": "turngym.training.loop.learner.Learner.apply",
+    "journal": "turngym.training.runs.folder.Logbook.add_trees",
     "checkpoint": "turngym.agents.policy.Policy.save_adapter",
-    "metrics": "turngym.training.run_folder.Logbook.add_metrics",
+    "metrics": "turngym.training.runs.folder.Logbook.add_metrics",
 }
 
 
@@ -195,10 +195,10 @@ def _load() -> None:
     """Load the policy once, since much is imported only then; leave out the engine's probe, which takes a second."""
     import torch
 
+    from turngym.agents.cli.settings import LoraOptions
     from turngym.agents.engines.torch import TorchEngine
+    from turngym.agents.models.resolve import TINY
     from turngym.agents.policy import load_policy
-    from turngym.agents.settings import LoraOptions
-    from turngym.agents.source import TINY
 
     torch.set_num_threads(1)
     load_policy(TINY, lora=LoraOptions())

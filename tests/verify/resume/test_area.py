@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from turngym.agents import checkpoint
+from turngym.agents.journal import checkpoint
 from turngym.tests.verify.resume.area import FULL, PHASES, SIGNALS, Resume, _Runs
 from turngym.tests.verify.resume.forking import Ended, Job
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents import checkpoint
+from turngym.agents.journal import checkpoint
 from turngym.tests.verify.resume import damage
 from turngym.tests.verify.resume.corruption import WAYS
 from turngym.tests.verify.resume.damage import Damage
-from turngym.training.run_folder import RunState
+from turngym.training.runs.folder import RunState
 
 
 @pytest.fixture

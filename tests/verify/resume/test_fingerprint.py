@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents import checkpoint
+from turngym.agents.journal import checkpoint
 from turngym.tests.verify.resume.fingerprint import Fingerprint, saved_at, step_of_metrics, whole
 
 

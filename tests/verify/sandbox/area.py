@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from turngym.tests.verify.rows import Row
-from turngym.tools.python import PythonTool
+from turngym.tools.python.tool import PythonTool
 
 Part = Literal["all", "reach", "programs", "benign", "snippets", "load", "machines", "fuzz"]
 

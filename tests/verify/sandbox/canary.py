@@ -14,7 +14,7 @@ from pathlib import Path
 import turngym
 from turngym.tests.verify.rows import Row, first
 from turngym.tools import PythonTool
-from turngym.tools.python import isolation
+from turngym.tools.python.isolation import levels as isolation
 
 _CANARY = r"""
 import base64, glob, importlib, importlib.util, json, os, subprocess, sys, zipimport

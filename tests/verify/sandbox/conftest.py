@@ -1,7 +1,7 @@
 import pytest
 
-from turngym.tools import process
-from turngym.tools.python import server
+from turngym.tools.python.server import client as server
+from turngym.tools.subprocesses import process
 
 
 @pytest.fixture(autouse=True)

@@ -27,9 +27,9 @@ from turngym.tests.verify.sandbox.predicates import MIB
 from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import GRACE, LOST, QUIET, Bench
 from turngym.tools import Status, ToolFailure, ToolResult
-from turngym.tools.core import Overdue, within
-from turngym.tools.python import PythonTool
-from turngym.tools.python.supervisor import GLANCE
+from turngym.tools.python.server.supervisor import GLANCE
+from turngym.tools.python.tool import PythonTool
+from turngym.tools.subprocesses.deadlines import Overdue, within
 
 TIMEOUT = 0.5  # seconds that a random program gets
 PATIENCE = 20.0  # seconds that a harmless one gets behind it, on a busy machine

@@ -21,7 +21,7 @@ from turngym.tests.verify.sandbox.idle import SETTLE, Idle
 from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import QUIET, PythonRunner
 from turngym.tools import Status, ToolResult
-from turngym.tools.core import within
+from turngym.tools.subprocesses.deadlines import within
 
 PATIENCE = 60.0  # seconds that a call may take which is not meant to run out of time
 SHORT = 0.3  # seconds of those that are
@@ -30,7 +30,7 @@ FILES = 8  # files that this process has open at most for an environment with a 
 LONELY = 30.0  # seconds that a process may take which makes one call and ends
 _CALLER = """
 import os
-from turngym.tools.python import PythonTool
+from turngym.tools.python.tool import PythonTool
 tool = PythonTool(persistent={session})
 print(tool.call({{"code": "import os; open('left', 'w').write('x'); print(6*7)"}}).text, end="", flush=True)
 {end}

@@ -13,7 +13,7 @@ from typing import Any
 from turngym.tests.verify.sandbox import proc
 from turngym.tests.verify.sandbox.idle import SETTLE
 from turngym.tools import ToolFailure
-from turngym.tools.python import PythonTool
+from turngym.tools.python.tool import PythonTool
 
 NOT_FAKED = "the machine cannot be faked: what was taken away is still there"
 LEVELS = ("namespaces", "landlock", "rlimits-only")  # strongest first

@@ -275,7 +275,7 @@ def grade(seen: Seen, value: str) -> str:
     """`grade=0`: an answer that is the observation earns just that, and the observation is plain text."""
     if type(seen.result.text) is not str or type(seen.result.status) is not Status:
         return f"the result is made of {type(seen.result.text).__name__} and {type(seen.result.status).__name__}"
-    from turngym.envs.math.grade import MathGrader
+    from turngym.envs.math.grading.grader import MathGrader
 
     score = (
         MathGrader()
@@ -343,7 +343,7 @@ def _account(name: str) -> re.Pattern[str]:
 @cache
 def _harm() -> Callable[[str, str], str]:
     from turngym.agents.chat.chat import Chat
-    from turngym.agents.source import TINY
+    from turngym.agents.models.resolve import TINY
     from turngym.tests.verify.templates.injections import harm
 
     return harm(Chat.from_folder(TINY), lossless=False)

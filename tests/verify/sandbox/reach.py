@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.sandbox.trial import PythonRunner
 from turngym.tools import Status
-from turngym.tools.python import seccomp
+from turngym.tools.python.isolation import seccomp
 
 LAST = 520  # numbers of calls that are tried: some more than there are
 FAMILIES = 64

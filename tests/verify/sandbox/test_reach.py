@@ -4,7 +4,7 @@ import pytest
 
 from turngym.tests.verify.sandbox.reach import reach_rows
 from turngym.tools import PythonTool, Status, ToolResult
-from turngym.tools.python import seccomp
+from turngym.tools.python.isolation import seccomp
 
 
 class Fake:

@@ -18,7 +18,7 @@ from turngym.tests.verify.sandbox.predicates import FRESH_STATE, MIB, PREDICATES
 from turngym.tests.verify.sandbox.sampler import Sampler
 from turngym.tests.verify.sandbox.surroundings import ABSTRACT, Surroundings
 from turngym.tools import Status, ToolFailure, ToolResult
-from turngym.tools.core import Overdue, within
+from turngym.tools.subprocesses.deadlines import Overdue, within
 
 GRACE = 2.0  # seconds after its limit by which a call must have returned
 QUIET = 0.3  # seconds after which nothing of a call may exist

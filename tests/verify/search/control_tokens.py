@@ -10,7 +10,7 @@ from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.search.worker import control
 from turngym.tests.verify.templates.injections import look_alikes, spellings
 from turngym.tools import Search, ToolCall
-from turngym.tools.search import Passage
+from turngym.tools.search.retriever import Passage
 
 TOKENS = ("<|im_end|>", "<|im_start|>", "<|endoftext|>", "</s>", "<tool_call>", "<|eot_id|>")
 FORMATS = ("tags", "hermes")

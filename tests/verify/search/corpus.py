@@ -10,8 +10,8 @@ from typing import Any
 
 from turngym.envs.qa.world import InventedWorld
 from turngym.envs.rows import json_rows
-from turngym.tools.search import Passage
-from turngym.tools.search.index import read_corpus
+from turngym.tools.search.corpus import read_corpus
+from turngym.tools.search.retriever import Passage
 
 WORLD_TASKS = 500
 

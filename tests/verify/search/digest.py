@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from turngym.envs.rows import json_rows
-from turngym.tools.search import Retriever
-from turngym.tools.search.index import open_index
+from turngym.tools.search.bm25 import open_index
+from turngym.tools.search.retriever import Retriever
 
 DEPTH = 20  # passages a query
 

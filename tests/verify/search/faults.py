@@ -24,10 +24,10 @@ from turngym.tests.support.faults import (
     whole,
 )
 from turngym.tests.verify.rows import Row, first
-from turngym.tools.core import start
-from turngym.tools.http import Fault, Limits
-from turngym.tools.search import Retriever, SearchFailure
-from turngym.tools.search.servers import SearchR1
+from turngym.tools.http.failures import Fault, Limits
+from turngym.tools.search.remote import SearchR1
+from turngym.tools.search.retriever import Retriever, SearchFailure
+from turngym.tools.subprocesses.deadlines import start
 
 BOUNDS = Limits(deadline=2.0, tries=3, max_bytes=2**20)
 LATE = 2.0  # seconds after its deadline by which a search must have ended: the machine may be busy

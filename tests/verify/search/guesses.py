@@ -7,11 +7,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from turngym.envs.question import Grader
+from turngym.envs.question.env import Grader
 from turngym.envs.tasks import Task
 from turngym.tests.verify.rows import Row
-from turngym.tools.search import Passage
-from turngym.tools.search.index import BM25
+from turngym.tools.search.bm25 import BM25
+from turngym.tools.search.retriever import Passage
 
 NEED = 0.98  # share of the questions that a guess must not answer
 LONGEST = 5  # words of a string of the question

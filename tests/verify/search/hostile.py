@@ -15,7 +15,7 @@ from turngym.tests.verify.grader.answers import full_text
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.search.predicates import Searched, check_known, holds
-from turngym.tools.process import Child, Deadline, Died
+from turngym.tools.subprocesses.process import Child, Deadline, Died
 
 ENV = "search"
 PATIENCE = 60.0  # seconds after which a process that plays one completion counts as hung

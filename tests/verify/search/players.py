@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from turngym.agents.evaluation.scores import from_trees
 from turngym.agents.players import PLAYERS, Player, play_all
-from turngym.agents.scores import from_trees
 from turngym.envs.qa import SearchEnv
 from turngym.tests.verify.rows import Row, first
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
+from turngym.agents.evaluation.scores import Episode, from_trees
 from turngym.agents.players import GoldPlayer, play_all
-from turngym.agents.scores import Episode, from_trees
 from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome, TextEnv
 from turngym.envs.qa import QATask, SearchEnv
@@ -27,11 +27,11 @@ from turngym.tests.verify.search.corpus import Benchmark
 from turngym.tests.verify.search.faults import outcome
 from turngym.tests.verify.search.strangers import stranger_rows
 from turngym.tools import Search
-from turngym.tools.core import start
-from turngym.tools.http import Fault, Limits
-from turngym.tools.search import Retriever
-from turngym.tools.search.index import BM25
-from turngym.tools.search.servers import SearchR1
+from turngym.tools.http.failures import Fault, Limits
+from turngym.tools.search.bm25 import BM25
+from turngym.tools.search.remote import SearchR1
+from turngym.tools.search.retriever import Retriever
+from turngym.tools.subprocesses.deadlines import start
 
 CROWD = 200  # searches at once
 DEPTH = 5  # passages a search

@@ -1,7 +1,7 @@
 """The number that stands for all that is found."""
 
 from turngym.tests.verify.search.digest import digest
-from turngym.tools.search import Passage
+from turngym.tools.search.retriever import Passage
 
 
 class Fixed:

@@ -4,8 +4,9 @@ import pytest
 
 from turngym.tests.verify.search import faults
 from turngym.tests.verify.search.faults import CASES, BadAnswer, alone_row, crowd_row, outcome
-from turngym.tools.search import Fault, Passage, SearchFailure
-from turngym.tools.search.servers import SearchR1
+from turngym.tools.search import Fault
+from turngym.tools.search.remote import SearchR1
+from turngym.tools.search.retriever import Passage, SearchFailure
 
 QUICK = (
     *(

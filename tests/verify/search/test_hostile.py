@@ -1,7 +1,7 @@
 """Hostile completions in real processes, and rows that ask for what does not hold."""
 
 from turngym.tests.verify.search import hostile
-from turngym.tools.process import Died
+from turngym.tools.subprocesses.process import Died
 
 
 def row(id, text, must_hold, gold="Paris", **rest):

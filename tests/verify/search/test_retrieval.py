@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from turngym.tests.verify.search import retrieval
-from turngym.tools.search.index import BM25
+from turngym.tools.search.bm25 import BM25
 
 
 @pytest.fixture

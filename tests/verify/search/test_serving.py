@@ -3,9 +3,9 @@
 import pytest
 
 from turngym.tests.verify.search import serving, strangers
-from turngym.tools.search.index import BM25
+from turngym.tools.search.bm25 import BM25
+from turngym.tools.search.remote import SearchR1
 from turngym.tools.search.serve import _App, serve
-from turngym.tools.search.servers import SearchR1
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_strangers_are_refused_and_one_that_is_answered_falls_short(served, monk
 
 
 def test_an_episode_that_is_a_failure_and_paid_nothing_is_wrong():
-    from turngym.agents.scores import Episode
+    from turngym.agents.evaluation.scores import Episode
     from turngym.envs import Outcome
 
     right = [

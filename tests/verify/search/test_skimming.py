@@ -3,12 +3,12 @@
 import pytest
 
 from turngym.envs.qa import SearchEnv, make_search
-from turngym.envs.qa.search import QATask
+from turngym.envs.qa.env import QATask
 from turngym.envs.tasks import ListTasks
 from turngym.tests.verify.search import skimming
 from turngym.tools import Search
-from turngym.tools.search import Passage
-from turngym.tools.search.index import BM25
+from turngym.tools.search.bm25 import BM25
+from turngym.tools.search.retriever import Passage
 
 
 def test_questions_of_many_facts_cannot_be_skimmed():

@@ -24,10 +24,10 @@ from turngym.tests.support.faults import FAULTS, Answer, FaultServer, Request, f
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.search.predicates import Searched
 from turngym.tools import Search, Tool, get_format
-from turngym.tools.messages import serve
-from turngym.tools.search import join_contents
-from turngym.tools.search.servers import SearchR1
+from turngym.tools.search.remote import SearchR1
+from turngym.tools.search.retriever import join_contents
 from turngym.tools.search.visit import Visit
+from turngym.tools.subprocesses.messages import serve
 
 HOST = "{{HOST}}"  # in a completion: the address of a server that answers badly
 PAGES = {  # what is visited there in place of a page that the server does not know, by a part of its name

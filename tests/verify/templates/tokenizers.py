@@ -22,7 +22,7 @@ from tokenizers import (
 )
 
 from turngym.agents.chat.chat import add_named_tokens
-from turngym.agents.source import TINY
+from turngym.agents.models.resolve import TINY
 
 _QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"

@@ -21,9 +21,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from turngym.agents.architecture import UnsupportedModel, check_sampled
 from turngym.agents.engines.torch.decoder import Decoder, Weights, unusual
 from turngym.agents.engines.torch.runner import Fallback, Runner
+from turngym.agents.models.architecture import UnsupportedModel, check_sampled
 
 SIZES: dict[str, Any] = {
     "vocab_size": 300,

@@ -11,8 +11,8 @@ import torch
 from turngym.agents.engines.torch import TorchEngine, runner
 from turngym.agents.engines.torch.decoder import Decoder, Weights
 from turngym.agents.engines.torch.runner import paying_threads
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy
-from turngym.agents.source import TINY
 from turngym.tests.support.policies import loaded
 
 

@@ -10,10 +10,9 @@ import pytest
 from turngym.agents.engine import EngineFailure, EngineFault, Sampling, keyed_rng
 from turngym.agents.engines.vllm.client import CompletionRequest, read_completion
 from turngym.agents.engines.vllm.engine import entropies
+from turngym.tests.agents.engines.vllm.served import END, made_up
 from turngym.tests.support.faults import Kept
 from turngym.tests.support.model_server import FAULTS
-
-from .served import END, made_up
 
 MODEL = made_up()
 ASK = CompletionRequest(

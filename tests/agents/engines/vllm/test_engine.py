@@ -9,9 +9,16 @@ from turngym.agents.engine import Completion, EngineFailure, EngineFault, Sampli
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm import engine as module
 from turngym.agents.engines.vllm.client import Replica
+from turngym.tests.agents.engines.vllm.served import (
+    END,
+    Ends,
+    Published,
+    engine,
+    made_policy,
+    made_up,
+    run,
+)
 from turngym.tests.support.model_server import FAULTS, MadeUp, ModelServer
-
-from .served import END, Ends, Published, engine, made_policy, made_up, run
 
 GIVEN = np.array([1, 2, 3], np.int32)
 SLOW = ("slow head", "slow body", "silent")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engines.vllm.publish import (
     LENGTH,
     LIMIT,
@@ -21,7 +22,6 @@ from turngym.agents.engines.vllm.publish import (
     prompts,
 )
 from turngym.agents.policy import load_policy
-from turngym.agents.settings import LoraOptions
 
 ACCEPTED = np.array([1e-3, 1e-4])
 Logp = NDArray[np.float32]

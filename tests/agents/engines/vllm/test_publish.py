@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm import publish
 from turngym.agents.engines.vllm.client import Replica
 from turngym.agents.engines.vllm.publish import POINTS, Publisher, prompts
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
 from turngym.tests.support.adapter_damage import DAMAGE, damage
 
 LORA = LoraOptions(rank=4, alpha=8.0)

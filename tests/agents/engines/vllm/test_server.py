@@ -14,12 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from turngym.agents.cli.settings import LoraOptions
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm import server as module
 from turngym.agents.engines.vllm.server import BASE, VllmServer, flags, head_options, served_rank
+from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-from turngym.agents.source import TINY
 from turngym.tools.progress import going_on
 
 HEAD = LoraOptions(rank=4)
@@ -169,7 +169,7 @@ def test_no_server_outlives_a_killed_parent(python: Path, tmp_path: Path) -> Non
     log = tmp_path / "server.log"
     script = (
         "import sys, pathlib, time\nfrom turngym.agents.engines.vllm.server import VllmServer\n"
-        "from turngym.agents.policy import load_policy\nfrom turngym.agents.source import TINY\n"
+        "from turngym.agents.policy import load_policy\nfrom turngym.agents.models.resolve import TINY\n"
         f"log, python = pathlib.Path({str(log)!r}), pathlib.Path({str(python)!r})\n"
         "server = VllmServer(load_policy(TINY), log=log, python=python)\n"
         "server.__enter__()\n"
