@@ -181,7 +181,7 @@ def recipe_keys(name: str, allowed: Collection[str] = ()) -> dict[str, Any]:
 
 
 def recipe_names() -> list[str]:
-    """Return the recipes by name: the files in `training/recipes`, the methods that make sense alone, and plugins."""
+    """Return the recipes by name: the files in `training/runs/recipes`, the methods that make sense alone, and plugins."""
     files_of_recipes = {path.stem for path in RECIPES.glob("*.toml")}
     return sorted(files_of_recipes | METHOD_RECIPES.keys() | {plugin.name for plugin in others()})
 
