@@ -102,7 +102,7 @@ class Wandb:
             project=os.environ.get("WANDB_PROJECT", PROJECT), id=self.id, resume="allow", **about
         )
         # A run folder with a link that leads out of it is not resumed. wandb links its core's log, which is in a cache.
-        for path in (Path(self.run.dir).parent / "logs").iterdir():
+        for path in (Path(self.run.dir).parent / "logs").glob("*"):
             if path.is_symlink():
                 path.unlink()
 

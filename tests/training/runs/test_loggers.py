@@ -30,7 +30,9 @@ import json, os, time
 class Settings:
     def __init__(self, **options): pass
 class Run:
-    def __init__(self, options): self.file = open(os.path.join(options["dir"], "seen.jsonl"), "a")
+    def __init__(self, options):
+        self.dir = os.path.join(options["dir"], "wandb", "run", "files")
+        self.file = open(os.path.join(options["dir"], "seen.jsonl"), "a")
     def write(self, **what): self.file.write(json.dumps(what) + "\\n"); self.file.flush()
     def log(self, metrics, step):
         if os.environ.get("FAKE") == "fails" and step == 2: raise ConnectionError("the server [is] gone")
