@@ -38,7 +38,7 @@ def pytest_collection_finish(session):
     assert "torch" not in sys.modules
 
 def pytest_sessionstart(session):
-    assert "turngym.agents.check" not in sys.modules
+    assert "turngym.agents.check.clauses" not in sys.modules
 """
 TESTS = """
 import pytest
