@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
 from ... import __version__
 from ...agents.cli import settings
-from ...agents.models.folder import read_toml
 from ...agents.cli.settings import (
     Deadlines,
     EngineChoice,
@@ -27,6 +27,7 @@ from ...agents.cli.settings import (
     SamplingOptions,
     flat,
 )
+from ...agents.models.folder import read_toml
 from ...agents.models.resolve import Source, find, max_tokens
 from ...envs import choices
 from ...envs.options import EnvOptions
@@ -42,7 +43,6 @@ from ...envs.reserved_choices import (
 from ...envs.tasks import did_you_mean
 from ...tools import files
 from ..methods import METHOD_RECIPES, foreign, of_others, others, plugin_recipe
-
 
 RECIPES = Path(__file__).parent / "recipes"
 OF_ENV = (

@@ -12,9 +12,12 @@ from typing import Any, TypeVar
 
 from rich.markup import escape
 
-from ...agents.models.architecture import check_architecture
 from ...agents.chat.chat import Chat
+from ...agents.cli.settings import check_device
+from ...agents.cli.terminal import console, said_of
 from ...agents.evaluation.run import checked_chat, pick_tasks
+from ...agents.models.architecture import check_architecture
+from ...agents.models.folder import read_toml
 from ...agents.models.memory import (
     GIB,
     Load,
@@ -25,16 +28,13 @@ from ...agents.models.memory import (
     parameters,
     read_config,
 )
-from ...agents.models.folder import read_toml
-from ...agents.cli.settings import check_device
 from ...agents.models.resolve import Source, find, max_tokens, suited
-from ...agents.cli.terminal import console, said_of
 from ...envs import TextEnv
 from ...envs.options import check_levels, levels_of
 from ...envs.registry import defaults_of
 from ...envs.splits import Split, begin
-from .config import TrainConfig, adjust
 from ..methods import check_group, check_methods
+from .config import TrainConfig, adjust
 from .run import check_fit, open_splits, task_options
 
 T = TypeVar("T")

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
+
+from ...agents.evaluation.scores import Interval
 from ...agents.journal.checkpoint import latest
 from ...agents.journal.trees import writable
 from ...agents.models.folder import CONFIG, TEMPLATE_FILE, read_json
-from ...agents.evaluation.scores import Interval
 from ...agents.models.resolve import Source, find
 from .config import TrainConfig, from_run, recorded
 from .folder import SUMMARY, read_boundary
-
 
 PACKAGES = ("torch", "transformers", "peft", "safetensors")
 ORIGIN = "gguf.json"  # of a model that turngym converted: from which file, and how that stored its numbers

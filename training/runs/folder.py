@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...agents.evaluation.scores import Report
 from ...agents.journal.checkpoint import CheckpointError, read_state
 from ...agents.journal.trees import VOCABULARY, Incident, Origin, read_trees, write_trees
 from ...agents.models.folder import TEMPLATE_FILE
-from ...agents.evaluation.scores import Report
 from ...agents.trajectory import Tree
 from ...tools.files import (
     append_line,

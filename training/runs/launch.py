@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
 MEETING = ("MASTER_ADDR", "MASTER_PORT")  # where processes that train together meet
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__
-from ...agents.models.architecture import check_architecture
 from ...agents.chat.chat import Chat, vocabulary
-from ...agents.journal.checkpoint import latest, steps
+from ...agents.cli.settings import Deadlines, EngineChoice, check_device, flat
 from ...agents.engine import Sampling
 from ...agents.engines import open_engine
 from ...agents.evaluation.run import actor_in, checked_chat, pick_tasks
+from ...agents.journal.checkpoint import latest, steps
 from ...agents.journal.trees import VOCABULARY, Incident, locked, writable, write_file
+from ...agents.models.architecture import check_architecture
 from ...agents.models.folder import TEMPLATE_FILE
-from ...agents.cli.settings import Deadlines, EngineChoice, check_device, flat
 from ...agents.models.resolve import FITTED, Source, find, max_tokens, suited
 from ...envs import TextEnv
 from ...envs.options import check_levels, levels_of
@@ -31,18 +31,18 @@ from ...envs.reserved_choices import refuse_unnamed, reserved_choices
 from ...envs.sources import is_file
 from ...envs.splits import Split, begin, open_training
 from ...tools.files import check_inside, open_plain
-from .launch import Launch, launched
-from .config import TrainConfig, from_run, recorded, reserved_anew, reserved_of, revision, to_toml
 from ..methods import check_group, parse_methods
+from .config import TrainConfig, from_run, recorded, reserved_anew, reserved_of, revision, to_toml
 from .folder import CONFIG, METRICS, RunState, read_boundary, summarized, write_summary
+from .launch import Launch, launched
 from .loggers import following, parse_loggers
 
 if TYPE_CHECKING:
     from ...agents.engine import Engine
     from ...agents.policy import Policy
     from ..control.control import Control
-    from ..loop.trainer import Loop
     from ..loop.distributed import Team
+    from ..loop.trainer import Loop
 
 log = logging.getLogger(__name__)
 HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
@@ -274,8 +274,8 @@ def resume_hint(folder: Path, config: TrainConfig | None = None) -> str:
 
 def _loop(prepared: PreparedRun, policy: Policy, engine: Engine, team: Team) -> Loop:
     from ..loop.learner import Learner
-    from ..loop.trainer import Loop
     from ..loop.rollouts import Rollouts
+    from ..loop.trainer import Loop
 
     config = prepared.config
     control = control_of(config, prepared.chat)

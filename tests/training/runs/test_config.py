@@ -6,11 +6,11 @@ import tomllib
 import pytest
 
 from turngym.agents.cli.settings import flat
-from turngym.envs.registry import ENVS, Entry
 from turngym.envs.options import EnvOptions
+from turngym.envs.registry import ENVS, Entry
 from turngym.envs.reserved_choices import reserved_choices
-from turngym.training.runs import config
 from turngym.training.cli.train import recipe_of
+from turngym.training.runs import config
 from turngym.training.runs.config import (
     TrainConfig,
     from_mapping,

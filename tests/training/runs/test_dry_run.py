@@ -9,11 +9,11 @@ from turngym import __main__ as cli
 from turngym.agents.models import folder as model_folder
 from turngym.agents.models.memory import GIB, count_of
 from turngym.agents.models.resolve import TINY
+from turngym.training.loop.task_order import next_tasks
 from turngym.training.runs import dry_run as module
 from turngym.training.runs import run
 from turngym.training.runs.config import from_mapping, read_recipe
 from turngym.training.runs.dry_run import Lengths, dry_run
-from turngym.training.loop.task_order import next_tasks
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2
 import turngym
 from turngym import __main__ as cli
 from turngym.agents.chat.chat import Chat
-from turngym.agents.journal.checkpoint import CheckpointError
-from turngym.agents.policy import load_policy
 from turngym.agents.cli.settings import LoraOptions
+from turngym.agents.journal.checkpoint import CheckpointError
 from turngym.agents.models.resolve import TINY, Source, find
+from turngym.agents.policy import load_policy
 from turngym.training.runs.config import from_run
 from turngym.training.runs.export import PreparedExport, card, execute, prepare
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from turngym.agents.evaluation.scores import Interval, Report
 from turngym.agents.journal import checkpoint
 from turngym.agents.journal.checkpoint import CheckpointError
 from turngym.agents.journal.trees import Incident, Origin, read_trees
-from turngym.agents.evaluation.scores import Interval, Report
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training.runs.config import Schedule
 from turngym.training.control.control import Stats
 from turngym.training.loop.learner import Update
 from turngym.training.loop.trainer import Learned
+from turngym.training.runs.config import Schedule
 from turngym.training.runs.folder import Logbook, Record, RunState, read_boundary, to_line, to_text
 
 AT = RunState(

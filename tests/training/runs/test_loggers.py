@@ -12,7 +12,8 @@ import pytest
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import StopReason
 from turngym.tests.support.pages import ROOT
-from turngym.training.runs import run, loggers as sinks
+from turngym.training.runs import loggers as sinks
+from turngym.training.runs import run
 from turngym.training.runs.config import TrainConfig, to_toml
 from turngym.training.runs.loggers import (
     CUT,

@@ -17,13 +17,13 @@ from gymnasium.envs.registration import EnvSpec
 from safetensors.torch import load_file
 
 from turngym import __version__
-from turngym.agents.evaluation import run as evaluate
+from turngym.agents.cli.settings import SamplingOptions
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch.runner import set_threads
+from turngym.agents.evaluation import run as evaluate
 from turngym.agents.journal.trees import locked
-from turngym.agents.policy import load_policy
-from turngym.agents.cli.settings import SamplingOptions
 from turngym.agents.models.resolve import OWN, TINY, find
+from turngym.agents.policy import load_policy
 from turngym.envs import QuestionEnv, TextEnv
 from turngym.training.runs.config import TrainConfig, from_run, recorded, revision, to_toml
 from turngym.training.runs.run import execute, open_splits, prepare, resume_hint, task_options
