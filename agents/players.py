@@ -16,7 +16,7 @@ from rich.text import Text
 from ..envs import Message, StopReason, TextEnv
 from ..envs.question.env import QuestionEnv
 from ..envs.registry import takes
-from ..envs.splits import begin
+from ..envs.split_episodes import begin
 from ..tools import ToolCall
 from ..tools.formats import text_format
 from ..tools.progress import track

@@ -39,7 +39,7 @@ from turngym.agents.models.resolve import TINY
 from turngym.agents.warmup.supervised import TEMPLATE, Trainer, write_tokenizer
 from turngym.benchmarks.make_tiny import Demo, demo, encode, run
 from turngym.envs.math import MathTasks
-from turngym.envs.splits import begin, open_split
+from turngym.envs.split_episodes import begin, open_split
 from turngym.envs.tasks import Task
 from turngym.tools import get_format
 

@@ -9,9 +9,10 @@
 - `registry`: the ids, and what makes them
 - `options`: the options that they are made with
 - `choices`: what a file may choose of environments, trainings and evaluations; `reserved_choices` finds the rest
-- `splits`: the episodes of a split, how one begins, and worked examples of them
+- `splits`: the splits of tasks, and to which one a generated problem belongs
+- `split_episodes`: the episodes of a split, how one begins, and worked examples of them
 - `examples`: conversations of a file, and worked examples in front of a question
-- `tasks`: tasks, sets of tasks, and the split of generated ones; `keyed_random`: their draws
+- `tasks`: tasks and sets of tasks; `keyed_random`: their draws
 - `rows`: rows of questions, and the tasks that they give
 - `sources`: where questions come from: files and data sets; `task_files` reads the files
 - `diagnostic`: worlds that each isolate one thing a control of entropy has to get right

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..tools.files import TooMuch, data_lines
-from .tasks import ALL, ListTasks, Message, Task, check_split, did_you_mean, refuse, text_share
+from .splits import ALL, check_split, text_share
+from .tasks import ListTasks, Message, Task, did_you_mean, refuse
 
 M = TypeVar("M")
 KINDS = (

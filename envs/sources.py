@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from .rows import KINDS, SHAPES, Fields, SourceOptions, apply_holdout, expected, tasks_of
+from .splits import ALL
 from .task_files import check_folder, load_file
-from .tasks import ALL, ListTasks, Tasks, did_you_mean
+from .tasks import ListTasks, Tasks, did_you_mean
 
 _FILE = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|xz|csv|tsv|parquet|txt)$")
 VALID = ("validation", "valid", "val", "dev")  # names of a split that is `valid` here

@@ -1,10 +1,9 @@
-"""Tasks and sets of tasks, and what generated sets share: splits, checked arguments, keyed random draws.
+"""Tasks and sets of tasks, and what generated sets share: checked arguments, and how an index is chosen.
 
 A set is a deterministic function from an index to a task: the same arguments and the same index give the same task on
 any machine. The gold answer stays between the task set and the grader; a task's `repr` does not show it.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -14,22 +13,12 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from ..tools.checks import did_you_mean as did_you_mean
+from .splits import check_split
 
 P = ParamSpec("P")
 T = TypeVar("T")
-SPLITS = ("train", "valid", "test")
-ALL = "all"  # in place of one of `SPLITS`: all tasks, if they can be listed
 Message = dict[str, Any]
-
-
 """One chat message: `role` and `content`, as chat templates take them."""
-
-
-SPLIT_SHARES = {
-    "valid": (0.0, 0.1),
-    "test": (0.1, 0.2),
-    "train": (0.2, 1.0),
-}  # of generated problems, by `text_share`
 
 
 @dataclass(frozen=True)
@@ -100,18 +89,6 @@ class ListTasks:
         return self._tasks[i]
 
 
-def check_split(split: str, listed: bool = False) -> str:
-    """Return `split` if it is one of `SPLITS`, or `ALL` and the tasks are `listed`; raise ValueError otherwise."""
-    if split in SPLITS or (split == ALL and listed):
-        return split
-    if split == ALL:
-        raise ValueError(
-            f"split is 'all', which is for tasks of a list or a file; choose {', '.join(SPLITS)}"
-        )
-    splits = (*SPLITS, ALL) if listed else SPLITS
-    raise ValueError(f"split is {split!r}; the splits are {', '.join(splits)}")
-
-
 def check_known(value: str, known: Iterable[str], fault: str, listed: str) -> None:
     """Raise ValueError with `fault`, the nearest value and, behind `listed`, all there are, unless a value is known."""
     if value not in known:
@@ -123,18 +100,6 @@ def refuse(what: str, **options: object) -> None:
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
-
-
-def text_share(text: str) -> float:
-    """Return a number in [0, 1) that depends on `text` alone: below 0.1 lies a tenth of all texts."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> 11) / 2**53
-
-
-def in_split(text: str, split: str) -> bool:
-    """Return whether a generated problem with this text belongs to `split`: every text is in one of the three."""
-    low, high = SPLIT_SHARES[split]
-    return low <= text_share(text) < high
 
 
 def check_index(i: int, tasks: Tasks, noun: str = "task") -> None:

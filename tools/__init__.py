@@ -1,6 +1,6 @@
 """What an agent can hold: tools, and the text formats in which it calls them. No torch here.
 
-- `tool`: the interface of a tool
+- `base`: the interface of a tool
 - `function_tool`: tools made from functions and classes; `json_schema`: their schemas
 - `docstrings`: docstrings of code that is not imported
 - `plugins`: what is taken for a tool; other people's code by name, and what installed packages declare
@@ -15,13 +15,13 @@
 - `progress`: how far long work is, for who shows it
 """
 
+from .base import Status, Tool, ToolFailure, ToolResult
 from .formats import FORMATS, Format, Parsed, ToolCall, get_format
 from .function_tool import FunctionTool, Toolset, tool
 from .plugins import AnyTool
 from .python.tool import PythonTool
 from .search.retriever import Passage, Retriever, SearchFailure
 from .search.tool import Search
-from .tool import Status, Tool, ToolFailure, ToolResult
 
 __all__ = [
     "FORMATS",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import NoReturn
 
-from .tool import T
+from .base import T
 
 
 def check_range(name: str, value: float, low: float, high: float, unit: str) -> None:

@@ -11,9 +11,9 @@ import types
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
+from .base import StatelessTool, Status, ToolFailure, ToolResult
 from .json_schema import check_arguments, converted, function_schema, hints_of
 from .subprocesses.deadlines import start
-from .tool import StatelessTool, Status, ToolFailure, ToolResult
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .base import Tool
 from .checks import did_you_mean
 from .docstrings import first_sentence, read_docstring
 from .function_tool import FunctionTool, MethodTool, Toolset
-from .tool import Tool
 
 GROUP = "turngym.tools"  # of entry points
 MEMBERS = ("name", "schema", "call", "reset", "fork", "close")

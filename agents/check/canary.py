@@ -26,7 +26,7 @@ import numpy as np
 
 from ...envs import TextEnv
 from ...envs.question.env import QuestionEnv
-from ...envs.splits import task_count
+from ...envs.split_episodes import task_count
 from ...tools import PythonTool, Tool, ToolCall, ToolResult
 from ..journal.trees import to_json
 from ..players import Script, play

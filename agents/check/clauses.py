@@ -22,7 +22,7 @@ from gymnasium.utils.env_checker import check_env
 
 from ...envs import Outcome, TextEnv
 from ...envs.registry import make, spec_of
-from ...envs.splits import task_count
+from ...envs.split_episodes import task_count
 from ...tools.progress import track
 from .canary import check_canary
 from .copies import check_fork, check_journal, check_snapshot, check_vector

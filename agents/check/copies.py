@@ -15,7 +15,7 @@ from gymnasium.wrappers import Autoreset
 
 from ...envs import fork
 from ...envs.registry import spec_of
-from ...envs.splits import task_count
+from ...envs.split_episodes import task_count
 from ..journal.replay import replay
 from ..journal.trees import Origin, read_trees, write_trees
 from ..players import Script

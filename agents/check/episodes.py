@@ -16,7 +16,7 @@ import gymnasium
 from ...envs import TextEnv
 from ...envs.question.env import QuestionEnv
 from ...envs.registry import make, spec_of
-from ...envs.splits import begin
+from ...envs.split_episodes import begin
 from ...tools import PythonTool, ToolCall
 
 LONGEST = 32  # turns of an expert's episode that are played: what is done at every turn is done this often at most

@@ -10,8 +10,8 @@ import gymnasium
 
 from ...envs import Outcome, StopReason, TextEnv, outcome_of
 from ...envs.registry import make, takes
-from ...envs.splits import FOLD, begin, has_tasks, task_count
-from ...envs.tasks import SPLITS
+from ...envs.split_episodes import FOLD, begin, has_tasks, task_count
+from ...envs.splits import SPLITS
 from .episodes import Broken, Subject, as_json, example_calls, expert, moment, same
 
 ODD = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tyro
 
 from ...envs.options import EnvOptions, check_levels
-from ...envs.splits import begin, make_with_examples
+from ...envs.split_episodes import begin, make_with_examples
 from ..players import play_at_terminal
 from .evaluate import Environment
 from .terminal import console, mistakes

@@ -156,3 +156,4 @@ FORMATS: Mapping[str, tuple[str, Callable[[Path, Mapping[str, Any]], str | Itera
     "jsonl": ("conversations.jsonl", _jsonl),
     "inspect": ("{}_turngym_inspect.json", _inspect),  # Inspect lists what has a time in front
 }
+"""What there is to write: the name of the file, and what makes its content."""

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from ...envs import TextEnv
-from ...envs.splits import begin
+from ...envs.split_episodes import begin
 from ..journal.trees import (
     DAMAGE,
     append_sealed,
@@ -227,6 +227,3 @@ def difference(ours: Iterable[Episode], theirs: Iterable[Episode]) -> str:
 def _by_task(episodes: Iterable[Episode]) -> Mapping[int, float]:
     scored = grouped((one for one in episodes if one.rewarded), lambda one: one.task)
     return {task: fmean(one.won for one in own) for task, own in scored.items()}
-
-
-"""What there is to write: the name of the file, and what makes its content."""

@@ -25,7 +25,7 @@ from ...envs import TextEnv
 from ...envs.options import check_levels, levels_of
 from ...envs.question.env import QuestionEnv
 from ...envs.registry import module_id, takes
-from ...envs.splits import Split, open_split
+from ...envs.split_episodes import Split, open_split
 from ...tools import Format
 from ...tools.files import check_inside, tidy
 from ...tools.formats import text_format

@@ -16,7 +16,7 @@ from typing import Any
 from ...envs import StopReason, TextEnv
 from ...envs.options import check_levels
 from ...envs.reserved_choices import refuse_unnamed, reserved_choices
-from ...envs.splits import make_with_examples
+from ...envs.split_episodes import make_with_examples
 from ...tools import Status
 from ...tools.progress import track
 from ..players import Script, play

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...envs import StopReason, TextEnv
-from ...envs.splits import begin
+from ...envs.split_episodes import begin
 from ...tools import Format
 from ...tools.subprocesses.deadlines import start
 from ...tools.thoughts import thoughts_end

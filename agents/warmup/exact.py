@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...envs.diagnostic import NOUNS, DiagnosticState, Start, WorldEnv
-from ...envs.splits import Split, begin
+from ...envs.split_episodes import Split, begin
 from ..chat.chat import Chat
 from ..chat.template import Template
 from .supervised import END, TEMPLATE, descend, new_model, train_tokenizer, write_tokenizer

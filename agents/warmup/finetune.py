@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...envs import Message
 from ...envs.examples import conversations
 from ...envs.options import check_levels
-from ...envs.splits import Split, open_split
+from ...envs.split_episodes import Split, open_split
 from ...tools.files import check_inside
 from ...tools.progress import track
 from ..cli.settings import LoraOptions, MachineOptions, WarmupOptions, check_device

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...envs import Message, TextEnv
 from ...envs.options import check_levels
-from ...envs.splits import Split, begin, open_split
+from ...envs.split_episodes import Split, begin, open_split
 from ...tools.files import check_inside
 from ...tools.progress import track
 from ..cli.settings import WarmupOptions

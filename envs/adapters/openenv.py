@@ -44,8 +44,9 @@ from ...tools.http.server import (
 )
 from ...tools.subprocesses.deadlines import within
 from ..outcomes import EnvFailure, Outcome, Reply, StopReason
-from ..splits import Split, begin, open_split
-from ..tasks import SPLITS, check_known, choose_index
+from ..split_episodes import Split, begin, open_split
+from ..splits import SPLITS
+from ..tasks import check_known, choose_index
 from ..text_env import TextEnv
 
 T = TypeVar("T")

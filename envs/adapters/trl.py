@@ -13,7 +13,7 @@ from typing import Any
 from ...tools import ToolCall
 from ...tools.json_schema import make_schema
 from ..question.env import QuestionEnv
-from ..splits import begin, open_split
+from ..split_episodes import begin, open_split
 from ..text_env import TextEnv
 
 ACT = make_schema(

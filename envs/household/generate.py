@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from ..keyed_random import KeyedRandom
-from ..tasks import check_choices, check_index, check_known, check_split, in_split
+from ..splits import check_split, in_split
+from ..tasks import check_choices, check_index, check_known
 from .game import TASK_TYPES, Game
 from .house import (
     LAMP,

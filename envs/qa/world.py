@@ -15,7 +15,8 @@ from functools import cached_property
 
 from ...tools.search.retriever import Passage
 from ..keyed_random import KeyedRandom
-from ..tasks import check_choices, check_index, check_known, check_split, in_split
+from ..splits import check_split, in_split
+from ..tasks import check_choices, check_index, check_known
 from .env import QATask
 from .facts import ARTICLES, RELATIONS, SIZES, WORDS, YEAR, Graph, Relation, build
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..rows import VERL, Fields, SourceOptions, read_row, right_answers
 from ..sources import load_tasks
-from ..tasks import ALL, ListTasks, Task, Tasks
+from ..splits import ALL
+from ..tasks import ListTasks, Task, Tasks
 
 SHAPES = (
     Fields("question", "answer", gold=right_answers),

@@ -23,7 +23,8 @@ from ...tools.formats.foreign import foreign_call
 from ...tools.thoughts import thought_marks
 from ..outcomes import Reply, StopReason
 from ..spaces import TextSpace
-from ..tasks import Message, check_known, check_split, choose_index, strict
+from ..splits import check_split
+from ..tasks import Message, check_known, choose_index, strict
 from ..text_env import TextEnv
 from .calls import ERROR, MODULES, PACKAGE, Conversation, judge, official, read, written
 

@@ -25,7 +25,8 @@ import numpy as np
 from ..household.env import one_command
 from ..outcomes import EnvFailure, Reply, StopReason
 from ..rewards import Rewards
-from ..tasks import Message, check_known, check_split, choose_index, strict
+from ..splits import check_split
+from ..tasks import Message, check_known, choose_index, strict
 from ..text_env import TextEnv
 from .jvm import HEAP, POOL, SECONDS, AllLent, Jvm, missing
 

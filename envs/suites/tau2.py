@@ -23,7 +23,8 @@ import numpy as np
 from ...tools import Parsed, ToolCall, get_format
 from ...tools.formats.foreign import foreign_call
 from ..outcomes import EnvFailure, Reply, StopReason
-from ..tasks import Message, check_known, check_split, choose_index, strict
+from ..splits import check_split
+from ..tasks import Message, check_known, choose_index, strict
 from ..text_env import TextEnv
 from .calls import computed
 

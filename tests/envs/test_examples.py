@@ -5,7 +5,7 @@ import json
 import pytest
 
 from turngym.envs import fork
-from turngym.envs.splits import begin, make_with_examples, open_split
+from turngym.envs.split_episodes import begin, make_with_examples, open_split
 
 BOXED = {"role": "assistant", "content": "\\boxed{4}"}
 TALK = [{"role": "user", "content": "What is 2 + 2?"}, BOXED]

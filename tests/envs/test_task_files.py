@@ -10,8 +10,8 @@ import pytest
 
 from turngym.envs import load_tasks
 from turngym.envs.rows import SourceOptions, load_jsonl
+from turngym.envs.splits import ALL
 from turngym.envs.task_files import load_file
-from turngym.envs.tasks import ALL
 from turngym.tools.files import TooMuch
 
 ROWS = [

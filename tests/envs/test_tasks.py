@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from turngym.envs.keyed_random import KeyedRandom
-from turngym.envs.tasks import ListTasks, Task, check_choices, choose_index, text_share
+from turngym.envs.splits import text_share
+from turngym.envs.tasks import ListTasks, Task, check_choices, choose_index
 
 
 def test_the_key_alone_decides_the_draws():

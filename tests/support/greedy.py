@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling
 from turngym.agents.policy import Policy
-from turngym.envs.splits import begin, open_split
+from turngym.envs.split_episodes import begin, open_split
 
 Prompt = NDArray[np.int32]
 

@@ -8,9 +8,9 @@ from turngym.envs.registry import make
 from turngym.envs.reserved_choices import reserved_choices
 from turngym.tests.support.packages import install, working_in
 from turngym.tools import get_format
+from turngym.tools.base import Tool
 from turngym.tools.formats import ToolCall
 from turngym.tools.plugins import GROUP, load_tools
-from turngym.tools.tool import Tool
 
 OWN = '''
 class Notes:

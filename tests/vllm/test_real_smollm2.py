@@ -30,7 +30,7 @@ from turngym.agents.evaluation.scores import Report, from_trees, summarize
 from turngym.agents.models.resolve import Source, find
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.rollout.collect import collect
-from turngym.envs.splits import open_split
+from turngym.envs.split_episodes import open_split
 from turngym.tests.support.greedy import Prompt, drawn, generated, move, prompts
 from turngym.training.runs.config import from_run
 from turngym.training.runs.export import PreparedExport, execute

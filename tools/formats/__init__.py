@@ -23,14 +23,10 @@ __all__ = ["FORMATS", "Format", "Parsed", "ToolCall", "get_format", "text_format
 FORMATS: dict[str, Format] = {
     style.name: style for style in (Hermes(), Tags(), Fenced(), LlamaJson(), Pythonic())
 }
-
-
 """The formats by name."""
 
 
 get_format = partial(pick, FORMATS, "tool-call format")
-
-
 """Return the format of a name; raises ValueError with the nearest name."""
 
 

@@ -17,9 +17,9 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from ..base import Status, ToolFailure
 from ..subprocesses import messages
 from ..subprocesses.process import Died
-from ..tool import Status, ToolFailure
 from .isolation import linux
 from .isolation.levels import LEVELS, OUTPUT_CAP, PROCESSES
 from .server.client import DEADLINE, LevelRefused, SessionGroup, current_server

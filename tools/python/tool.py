@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base import Status, ToolFailure, ToolResult
 from ..checks import check_range, cut_middle
 from ..json_schema import check_arguments, make_schema
-from ..tool import Status, ToolFailure, ToolResult
 from .isolation.levels import SOURCE_CAP
 from .isolation.packages import check_packages
 from .server.client import check_level, kind_of

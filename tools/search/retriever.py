@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..base import ToolFailure
 from ..http.failures import Fault
-from ..tool import ToolFailure
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

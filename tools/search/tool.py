@@ -5,8 +5,8 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
+from ..base import Status, ToolResult
 from ..json_schema import check_arguments, make_schema
-from ..tool import Status, ToolResult
 from .retriever import Passage, Retriever, clean
 
 TITLE = 200  # characters of a title that are shown

@@ -11,10 +11,10 @@ import ssl
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..base import StatelessTool, Status, ToolResult
 from ..checks import check_range
 from ..json_schema import check_arguments, make_schema
 from ..subprocesses.deadlines import Overdue
-from ..tool import StatelessTool, Status, ToolResult
 from .fetch import HTML, Page, Unread, fetch
 from .html_text import decode, plain, read_html
 from .url_guard import Blocked, Guard, Resolve, look_up

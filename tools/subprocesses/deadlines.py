@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from ..tool import T
+from ..base import T
 
 
 class Overdue(RuntimeError):

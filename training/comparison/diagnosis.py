@@ -24,7 +24,7 @@ from ... import __version__
 from ...agents.cli.settings import flat
 from ...agents.journal.trees import writable, write_file
 from ...envs.diagnostic import WORLDS, DiagnosticWorld, Start
-from ...envs.splits import open_split
+from ...envs.split_episodes import open_split
 from ...envs.tasks import did_you_mean
 from ...tools.progress import track
 from ..report.picture import plain, save

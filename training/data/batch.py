@@ -178,8 +178,6 @@ class Terms:
 
 
 Surrogate = Callable[[Current, Batch, Terms], Float[Tensor, "s"]]
-
-
 """The policy term per slot, to be maximised, or a penalty's value; it may reduce over whole paths, never across."""
 
 

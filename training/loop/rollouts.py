@@ -13,7 +13,7 @@ from ...agents.rollout.collect import collect, shuffled_scores
 from ...agents.rollout.path import Actor
 from ...agents.trajectory import Plan, Tree
 from ...envs import TextEnv
-from ...envs.splits import begin
+from ...envs.split_episodes import begin
 from ...tools.progress import Work
 from ..control.control import Control, Epoch, State, Verdict
 from ..runs.folder import Logbook, RunState

@@ -90,8 +90,6 @@ class Refusals(RuntimeError):
 
 
 BeforeUpdate = Callable[[int, Packed, State, Now | None, range], object]
-
-
 """Looks at an optimizer step before it is computed: the training step, and the arguments of `Learner.propose`."""
 
 

@@ -32,7 +32,7 @@ from ...agents.models.resolve import Source, find, max_tokens, suited
 from ...envs import TextEnv
 from ...envs.options import check_levels, levels_of
 from ...envs.registry import defaults_of
-from ...envs.splits import Split, begin
+from ...envs.split_episodes import Split, begin
 from ..methods import check_group, check_methods
 from .config import TrainConfig, adjust
 from .run import check_fit, open_splits, task_options

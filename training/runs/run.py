@@ -29,7 +29,7 @@ from ...envs.options import check_levels, levels_of
 from ...envs.registry import flag_of, takes
 from ...envs.reserved_choices import refuse_unnamed, reserved_choices
 from ...envs.sources import is_file
-from ...envs.splits import Split, begin, open_training
+from ...envs.split_episodes import Split, begin, open_training
 from ...tools.files import check_inside, open_plain
 from ..methods import check_group, parse_methods
 from .config import TrainConfig, from_run, recorded, reserved_anew, reserved_of, revision, to_toml

@@ -213,6 +213,3 @@ NAMES: dict[str, Any] = {made.__name__: made for made in (*_CALLED, three_planes
 
 
 NAMES |= {**_WORDS, "SHORT": SHORT}
-
-
-"""A family that is in a set only where it is named. Its splits are parted by their numbers, whatever the wording."""

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...keyed_random import KeyedRandom
-from ...tasks import Task, check_choices, check_index, check_known, check_split, in_split
+from ...splits import check_split, in_split
+from ...tasks import Task, check_choices, check_index, check_known
 from ..grading.grader import restates
 from .families import read
 
 _TABLES = Path(__file__).with_name("families.toml").read_text("utf-8")
 FAMILIES = {name: read(table) for name, table in tomllib.loads(_TABLES).items()}
 SUMS = "sums"
+"""A family that is in a set only where it is named. Its splits are parted by their numbers, whatever the wording."""
 MIXED = tuple(name for name in FAMILIES if name != SUMS)
 _INTEGER = re.compile(r"\d+")
 _PROGRAM_QUOTIENT = re.compile(r"(?<![\w)*])(\d+) ?//? ?(\d+)|Fraction\((\d+), (\d+)\)")

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ...sources import library
-from ...tasks import SPLITS, Task, check_index, check_known, check_split
+from ...splits import SPLITS, check_split
+from ...tasks import Task, check_index, check_known
 from ..grading.calculus import Unconfined, find_level
 
 PREFIX = "reasoning-gym:"

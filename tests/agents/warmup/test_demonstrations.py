@@ -5,7 +5,7 @@ import pytest
 from turngym.agents.warmup import pretrain
 from turngym.envs.household.env import make_household
 from turngym.envs.registry import make
-from turngym.envs.splits import task_count
+from turngym.envs.split_episodes import task_count
 
 
 def demonstrations(env, count, noise, seed):

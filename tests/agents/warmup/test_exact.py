@@ -9,7 +9,7 @@ from turngym.agents.warmup import exact
 from turngym.agents.warmup.supervised import END
 from turngym.envs.diagnostic import WORLDS, Start
 from turngym.envs.registry import make
-from turngym.envs.splits import Split, open_split
+from turngym.envs.split_episodes import Split, open_split
 
 IDS = ("LateBloomer", "UselessChoice", "ManyWays", "Distractor")
 

@@ -7,7 +7,7 @@ from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.generate import COPIES, DIFFICULTIES, SIZES, generate
 from turngym.envs.household.house import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS, House, hiding
 from turngym.envs.keyed_random import KeyedRandom
-from turngym.envs.tasks import SPLIT_SHARES, text_share
+from turngym.envs.splits import SPLIT_SHARES, text_share
 
 
 def drawn(size="small", difficulty=3, split="train", number=20):

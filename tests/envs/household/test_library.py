@@ -9,8 +9,8 @@ from turngym.envs.household import library
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.library import Store, file_key, open_games
 from turngym.envs.rows import json_rows
-from turngym.envs.splits import open_split
-from turngym.envs.tasks import SPLITS
+from turngym.envs.split_episodes import open_split
+from turngym.envs.splits import SPLITS
 
 OTHER = {"id": "train/b", "split": "train", "task_type": "pick_and_place_simple"}
 

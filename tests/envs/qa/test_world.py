@@ -8,7 +8,7 @@ import pytest
 from turngym.envs.qa.facts import RELATIONS
 from turngym.envs.qa.grader import normalise
 from turngym.envs.qa.world import HOPS, InventedWorld, parse, read
-from turngym.envs.tasks import SPLITS
+from turngym.envs.splits import SPLITS
 
 DIGEST = "568308770bc8ab5dfae31f8178b2b49fbd3cce8e9b8ea2557c90722c1b645662"
 CODE = """

@@ -20,7 +20,7 @@ from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.agents.warmup import exact
 from turngym.envs import StopReason
 from turngym.envs.diagnostic import WORLDS
-from turngym.envs.splits import open_split
+from turngym.envs.split_episodes import open_split
 from turngym.training.comparison import diagnosis as report
 from turngym.training.comparison.diagnosis import CASES, FILE, GATES, Diagnosis, check, plan
 from turngym.training.comparison.measure import Measured

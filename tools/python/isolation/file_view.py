@@ -44,6 +44,7 @@ class FileView:
 
 
 visible: tuple[list[str], list[str]] = [], []
+"""The files and folders that programs see without namespaces, and the folders that they only list."""
 
 
 def take_packages(view: FileView, folder: str) -> None:

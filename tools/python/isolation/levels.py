@@ -22,8 +22,6 @@ from pathlib import Path
 from ...subprocesses import messages
 
 LEVELS = ("namespaces", "landlock", "rlimits-only")
-
-
 """The isolation levels, the strongest first."""
 
 
@@ -36,9 +34,6 @@ PROCESSES = 64  # processes and threads of a session and its forks
 FILE = 16 * 2**20  # bytes of one file
 OPEN_FILES = 128  # open files of a process
 USER = 1000  # the user and group that sandboxed code runs as, in its own user namespace
-
-
-"""The files and folders that programs see without namespaces, and the folders that they only list."""
 
 
 def remove_folder(folder: str | Path) -> None:

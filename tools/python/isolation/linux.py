@@ -44,8 +44,6 @@ _SYSINFO = struct.Struct(
     "@48xQ8xQQ24xI4x"
 )  # struct sysinfo: its sharedram, totalswap, freeswap and mem_unit
 SOCKET, _PIPE = 2 * 212_992, 2**16
-
-
 """Bytes that a socket and a pipe hold at most with the kernel's usual settings, which a program may not change."""
 
 
@@ -54,8 +52,6 @@ _KERNEL = re.compile(rb"^(?:nr_slab_unreclaimable|nr_page_table_pages) (\d+)$", 
 # it was forked from; and one file that an epoll descriptor watches, or one lock. Measured on Linux 6.18, rounded up.
 _MAPPING, _ANCESTOR, _SMALL = 512, 64, 256
 SMALL = 2**14
-
-
 """Watched files and locks on files that a session may have in all; many times what programs need."""
 
 

@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ...base import ToolFailure
 from ...subprocesses import messages
 from ...subprocesses.process import Child, Deadline, Died
-from ...tool import ToolFailure
 from ..isolation.levels import KINDS, LEVELS, LIBRARIES, remove_folder
 from ..isolation.packages import make_view, plain
 from .guard import PREFIX, lock_folder, reap

@@ -10,7 +10,7 @@ from turngym.envs.keyed_random import KeyedRandom
 from turngym.envs.math.grading.grader import MathGrader
 from turngym.envs.math.problems.families import decimal, signed
 from turngym.envs.math.problems.tasks import DIFFICULTIES, FAMILIES, MIXED, MathTasks
-from turngym.envs.tasks import SPLITS, text_share
+from turngym.envs.splits import SPLITS, text_share
 
 
 def test_a_task_depends_on_the_arguments_and_the_index_alone():

@@ -5,7 +5,7 @@ import pytest
 
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.envs.registry import make
-from turngym.envs.splits import SEEDS, begin, open_split, open_training, task_count
+from turngym.envs.split_episodes import SEEDS, begin, open_split, open_training, task_count
 
 
 class Guess(TextEnv):
