@@ -22,10 +22,7 @@ if _started and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, _end_silently)
 
 from .envs import Outcome, Reply, StopReason, TextEnv, fork, register_all  # noqa: E402
-from .tools import (
-    Tool,
-    tool,
-)
+from .tools import Tool, tool  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = [
