@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from turngym.tools.python.server import guard
+
 KIB = 1024
 _PR_SET_CHILD_SUBREAPER, _M_ARENA_MAX = 36, -8
 _KCMP, _KCMP_VM = {"x86_64": 312, "aarch64": 272}, 1
@@ -240,6 +242,12 @@ def _read(pid: int) -> Process | None:
         return None
     sizes = [int(fields.get(name, "0").split()[0]) for name in ("RssAnon", "RssShmem")]
     state, threads = fields["State"][0], int(fields["Threads"])
+    if state == "Z" and fields["Name"] == guard.NAME:
+        # A guard ends behind its server, of which it is no part, and process 1 reaps it. Here this process stands for that,
+        # as it adopts the orphans of the processes that a row started.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        return None
     return Process(pid, int(fields["PPid"]), state, threads, sum(sizes) * KIB, _space(pid, fields))
 
 
