@@ -66,8 +66,8 @@ def test_every_target_of_the_list_is_installed_and_run(checkout: Path) -> None:
     assert [call for call in calls if call.startswith(".venv/")] == [
         f".venv/{name}/.ready" for name in TARGETS
     ]
-    counted = [call.split()[-1] for call in calls if call.startswith("verify suites")]
-    assert counted == ["bfcl", "tau2", "scienceworld"]
+    counted = [call for call in calls if call.startswith("verify suites")]
+    assert len(counted) == 1 and "--only bfcl" in counted[0]
     assert [call for call in calls if call.startswith("test-")] == [
         f"test-{name}" for name in TARGETS if name != "suites"
     ]
