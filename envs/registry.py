@@ -1,4 +1,4 @@
-"""Environment ids and their factories, the options they are made with, and the isolation of their tools.
+"""Environment ids, and the factories that make them.
 
 Importing `turngym` registers the ids with Gymnasium. Other packages declare theirs as entry points of the group
 `turngym.envs`: the name is the id, the value `module:factory`. They are registered without importing the module, so a

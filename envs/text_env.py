@@ -1,4 +1,4 @@
-"""The environment base class: text in, text out, many turns, forkable; and its text space.
+"""The environment base class: text in, text out, many turns, forkable.
 
 Invariant: everything an episode depends on is the generator state it began with, its reset options and the actions
 taken, so any episode can be copied (`fork`), written down (`snapshot`) and repeated (`restore`).

@@ -1,8 +1,4 @@
-"""Tools made from functions, and from the methods of a class; their JSON schemas, against which arguments are checked.
-
-A parameter is annotated with str, int, float, bool, None, Any, list, dict with keys that are str, Literal, Enum, a
-TypedDict, a dataclass, or a union of these; a text in `Annotated` describes it.
-"""
+"""Tools made from functions, and from the methods of a class."""
 
 import asyncio
 import copy

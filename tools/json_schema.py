@@ -1,4 +1,8 @@
-"""JSON schemas of functions, made from their annotations and docstrings, and arguments checked against them."""
+"""JSON schemas of functions, made from their annotations and docstrings, and arguments checked against them.
+
+A parameter is annotated with str, int, float, bool, None, Any, list, dict with keys that are str, Literal, Enum, a
+TypedDict, a dataclass, or a union of these; a text in `Annotated` describes it.
+"""
 
 import inspect
 import re

@@ -1,4 +1,8 @@
-"""Episodes of an evaluation in the forms that others read: JSON lines, Parquet, Inspect's log."""
+"""Episodes of an evaluation in the forms that others read: JSON lines, Parquet, Inspect's log.
+
+For other programs there are Parquet, JSONL of conversations, and the log of Inspect AI in the JSON format of
+`inspect_ai` 0.3, version 2, whose viewer and data frames read it.
+"""
 
 import json
 import os

@@ -1,8 +1,6 @@
 """The folder of an evaluation: the episodes that are over, and the result, `eval.json`, with its version and schema.
 
 A result stands beside an earlier one: the difference in success, paired by task, so that samples of a task are one.
-For other programs there are Parquet, JSONL of conversations, and the log of Inspect AI in the JSON format of
-`inspect_ai` 0.3, version 2, whose viewer and data frames read it.
 """
 
 import json

@@ -1,4 +1,9 @@
-"""GGUF files: read within limits, and converted to a model folder."""
+"""GGUF files: read within limits, and converted to a model folder.
+
+A file is dequantised once, by transformers and to bfloat16, into a folder of the cache that is named by the file and
+its sha256. The folder is written aside and renamed, so that it is whole or not there. It is used only while its files
+have the checksums of its manifest.
+"""
 
 import json
 import logging

@@ -1,8 +1,6 @@
 """Where a policy comes from, checked before torch is imported: a run, a model folder, a GGUF file, a hub name.
 
-The settings that fit its size are read from the small files of its folder alone. A GGUF file is dequantised once, by
-transformers and to bfloat16, into a folder of the cache that is named by the file and its sha256. It is written aside
-and renamed, so that it is whole or not there, and used only while its files have the checksums of its manifest.
+The settings that fit its size are read from the small files of its folder alone.
 
 Default learning rates are for LoRA on all layers. They lie between TRL's 1e-5 (3B) and 5e-5 (0.6B); verl takes 3e-6 to
 1e-5. Turns of 512 to 1024 tokens and groups of 8 are what both take in their examples of GRPO on math questions.

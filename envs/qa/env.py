@@ -2,8 +2,6 @@
 
 Retrieved text reaches the agent as messages of the user or of a tool: it is never trained on, and what it spells never
 becomes a control token. Exact match after SQuAD's normalisation is paid; beside it F1 and sub-EM are measured.
-(Rajpurkar et al. 2016, SQuAD, section 6.1: normalisation, EM, F1; Yang et al. 2018, HotpotQA: yes, no and noanswer are
-right only as they are; Jin et al. 2025, Search-R1: sub-EM.)
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,8 @@
-"""Whether a text answers a question of fact: exact match and F1, as SQuAD normalises answers."""
+"""Whether a text answers a question of fact: exact match and F1, as SQuAD normalises answers.
+
+(Rajpurkar et al. 2016, SQuAD, section 6.1: normalisation, EM, F1; Yang et al. 2018, HotpotQA: yes, no and noanswer are
+right only as they are; Jin et al. 2025, Search-R1: sub-EM.)
+"""
 
 import re
 import string

@@ -1,4 +1,4 @@
-"""What a format of tool calls is, and the formats that write a call as one JSON object, those of Hermes and of Llama 3.
+"""What a format of tool calls is, and what was read of a text.
 
 A format is total: any string gives a call, a sentence that tells the agent what is wrong, or neither. It reads up to
 the end of the first call, in time linear in the text. What stands inside a thought is no call, and the end of a thought

@@ -1,13 +1,9 @@
-"""The embedded back ends: BM25 over a corpus, its index kept on disk and mapped into memory, and vectors of an encoder.
+"""The embedded back end by words: BM25 over a corpus, its index kept on disk and mapped into memory.
 
 Scores are those of Lucene's BM25 (Kamphuis et al., ECIR 2020, table 1), worked out by bm25s (Lù, 2024,
 arXiv:2407.03618). The words of a title count several times: weighted fields (Robertson et al., CIKM 2004, section 3).
 Text without blanks between words has an index of its own (see `unspaced`), whose scores are added: so it changes none
 of other text. A query of stop words alone is looked up in the titles.
-Vectors are compared by exact inner product, as in Karpukhin et al., EMNLP 2020 (arXiv:2004.04906), section 3.
-
-A row of a corpus file is `{"id", "title", "text"}`, or `{"id", "contents"}` as in the corpora of Search-R1 (Jin et al.,
-2025, arXiv:2503.09516), whose contents are the title in quotes, a line break and the text.
 """
 
 import json

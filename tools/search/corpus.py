@@ -1,4 +1,8 @@
-"""A corpus of passages: read line by line from a file, named by its content, and its best rows by score."""
+"""A corpus of passages: read line by line from a file, named by its content, and its best rows by score.
+
+A row of a corpus file is `{"id", "title", "text"}`, or `{"id", "contents"}` as in the corpora of Search-R1 (Jin et al.,
+2025, arXiv:2503.09516), whose contents are the title in quotes, a line break and the text.
+"""
 
 import gzip
 import hashlib

@@ -1,4 +1,7 @@
-"""The back end by meaning: vectors of an encoder over a corpus."""
+"""The back end by meaning: vectors of an encoder over a corpus.
+
+Vectors are compared by exact inner product, as in Karpukhin et al., EMNLP 2020 (arXiv:2004.04906), section 3.
+"""
 
 import threading
 from collections.abc import Callable, Sequence

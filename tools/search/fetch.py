@@ -1,8 +1,6 @@
 """One page over HTTP, of those that an agent may ask for: connections only to addresses that were checked.
 
-A URL is read strictly: what two programs could read in two ways is refused. Every address of its host must be a public
-one, by the IANA special-purpose registries (RFC 6890); names are those of RFC 6761, RFC 8375 and ICANN's `.internal`.
-Redirects are checked like the first URL. Time and size are bounded in every phase: name lookup, connection, TLS,
+`url_guard` checks each URL, a redirect's like the first. Time and size are bounded in every phase: name lookup, connection, TLS,
 headers, body. No cookie, password, proxy or earlier page takes part, and the connection ends with the page.
 """
 

@@ -1,4 +1,8 @@
-"""The text of an HTML page, as a reader sees it."""
+"""The text of an HTML page, as a reader sees it.
+
+The text of a page is what a reader would see of it. Every step takes time linear in the page, and none recurses. What
+is badly written is read as far as it can be; where HTML is read otherwise than by its standard, more is left out.
+"""
 
 import codecs
 import html

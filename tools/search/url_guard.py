@@ -1,4 +1,8 @@
-"""Which URLs an agent may open: public addresses only, checked as text and behind every name."""
+"""Which URLs an agent may open: public addresses only, checked as text and behind every name.
+
+A URL is read strictly: what two programs could read in two ways is refused. Every address of its host must be a public
+one, by the IANA special-purpose registries (RFC 6890); names are those of RFC 6761, RFC 8375 and ICANN's `.internal`.
+"""
 
 import re
 import socket

@@ -2,9 +2,6 @@
 
 The agent chooses where the connection goes, so nothing about a page is an infrastructure failure: a host that does not
 answer, or a name that cannot be looked up, is for the agent to read. Else it could void an episode that goes badly.
-
-The text of a page is what a reader would see of it. Every step takes time linear in the page, and none recurses. What
-is badly written is read as far as it can be; where HTML is read otherwise than by its standard, more is left out.
 """
 
 import ssl

@@ -1,4 +1,7 @@
-"""Several controls as one: the parts act in order, and conflicts are refused."""
+"""Several controls as one: the parts act in order, and conflicts are refused.
+
+Invariants: `chain` is associative, `chain()` is its identity, and a chain's state is the list of its controls' states.
+"""
 
 from __future__ import annotations
 

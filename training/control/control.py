@@ -1,10 +1,9 @@
-"""A control: one method as transformations of sampling and of the data of the loss; chains; rules that fork paths.
+"""A control: one method as transformations of sampling and of the data of the loss.
 
 Hooks in the order of a step: `order`, `sample`, `plan` (rollout), `select`, `reward`, `credit` (learning signal),
 `shape` (once per optimizer step), `observe`, and after the last optimizer step `replay`. Each is pure, gets the
 control's own state last and is optional.
-Invariants: a state is JSON data and is all that a control remembers. `chain` is associative, `chain()` is its identity,
-and a chain's state is the list of its controls' states.
+Invariant: a state is JSON data and is all that a control remembers.
 """
 
 from __future__ import annotations

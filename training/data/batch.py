@@ -1,7 +1,5 @@
 """The data of learning as flat columns: a slot per sampled token of a path, a row per agent turn of a path.
 
-`pack` makes them of trees: every rewarded path becomes a row of tokens, every token that the policy drew a slot. The
-mask is applied there and nowhere else: a token that the policy did not draw has no slot.
 Invariant: the slots of a path follow each other, and micro-batches are whole paths. Of the classes here only `Current`
 carries gradient.
 """

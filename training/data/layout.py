@@ -1,4 +1,9 @@
-"""The layout of a forward pass, in which the paths of a tree share their tokens."""
+"""The layout of a forward pass, in which the paths of a tree share their tokens.
+
+In a `Layout` a token that several paths have is computed once. Tokens are in the order of the paths that bring them
+first, cut into segments where a path leaves another. A segment sees a chain of segments, from the root of its tree,
+where positions begin, to itself: what is computed of a path is what causal attention computes of the path alone.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

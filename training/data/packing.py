@@ -1,4 +1,8 @@
-"""Trees become the flat columns of a batch."""
+"""Trees become the flat columns of a batch.
+
+Every rewarded path becomes a row of tokens, every token that the policy drew a slot. The
+mask is applied there and nowhere else: a token that the policy did not draw has no slot.
+"""
 
 from __future__ import annotations
 

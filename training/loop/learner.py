@@ -1,4 +1,4 @@
-"""The learner: one optimizer step on the LoRA weights from packed rollouts, or none at all; and what is saved of it.
+"""The learner: one optimizer step on the LoRA weights from packed rollouts, or none at all.
 
 Invariant: what the step does depends on the slots only, not on how paths are cut into micro-batches; a step with
 anything non-finite in it leaves weights and optimizer untouched and names the sample. Weights and moments change in

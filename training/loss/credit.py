@@ -1,4 +1,4 @@
-"""Advantages from scores, and sums and means over slots.
+"""Advantages from scores.
 
 Paths that an infrastructure failure ended earn no advantage. All is computed once on all slots of an optimizer step, so
 how it is cut into micro-batches cannot matter.

@@ -1,10 +1,6 @@
-"""The one loss of turngym, its policy terms, and estimators of the KL divergence to the reference.
+"""The one loss of turngym, and the check of an update.
 
 L = (1/N) Σ scale·[ −weight·surrogate + kl_coef·k3(logp, logp_ref) − entropy_coef·entropy ] + Σ_penalties Σ coef·value
-
-Policy terms (`ppo`, …) are pure functions of the current policy, the batch and the terms, per slot, to be maximised.
-The estimators of KL(current ‖ reference) take the sampled token alone: x = logp - logp_ref, held in ±20. On samples of
-the current policy `k1` and `k3` are unbiased in value.
 
 An update with a number that is not finite is refused before its loss is computed.
 Invariant: N counts the sampled tokens of the whole optimizer step, so its micro-batches' losses add up to its own.

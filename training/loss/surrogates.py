@@ -1,4 +1,7 @@
-"""Policy terms of the loss: ratios between the policy of now and of the rollout, clipped in several ways."""
+"""Policy terms of the loss: ratios between the policy of now and of the rollout, clipped in several ways.
+
+Policy terms (`ppo`, …) are pure functions of the current policy, the batch and the terms, per slot, to be maximised.
+"""
 
 from dataclasses import replace
 from math import inf

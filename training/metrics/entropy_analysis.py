@@ -1,4 +1,4 @@
-"""The command `turngym analyse`: what papers on entropy measure of a run, of each step and over its steps.
+"""What papers on entropy measure of a run, of each step and over its steps.
 
 A response is all that its agent drew on a path that has a score and is no probe.
 """

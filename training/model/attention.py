@@ -1,8 +1,4 @@
-"""The layout of a forward pass, in which paths share tokens, and attention over it without a [tokens, tokens] mask.
-
-In a `Layout` a token that several paths have is computed once. Tokens are in the order of the paths that bring them
-first, cut into segments where a path leaves another. A segment sees a chain of segments, from the root of its tree,
-where positions begin, to itself: what is computed of a path is what causal attention computes of the path alone.
+"""Attention over a `Layout`, in which paths share tokens, without a [tokens, tokens] mask.
 
 Attention goes segment by segment. It is registered with transformers and used only inside `hidden_states`. On CUDA one
 fused call takes its place: FlexAttention (Dong et al. 2024, arXiv 2412.05496). Segments are numbered depth first, so

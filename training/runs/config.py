@@ -1,5 +1,4 @@
-"""What a training run is: one frozen dataclass, recipes that override it, the `config.toml` of a run folder, and which
-of the processes that train together this one is, by the environment variables that `torchrun` sets.
+"""What a training run is: one frozen dataclass, recipes that override it, the `config.toml` of a run folder.
 
 What a shipped recipe sets was found with one small policy. A model that turngym did not make takes the defaults for
 models instead, and an environment takes no options that were meant for another.

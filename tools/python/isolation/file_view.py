@@ -1,4 +1,8 @@
-"""The files that programs see: a read-only tree of the interpreter and its libraries, and a small private file system."""
+"""The files that programs see: a read-only tree of the interpreter and its libraries, and a small private file system.
+
+The supervisor builds the file tree once, in a mount namespace of its own, and lives in it; every boundary gets a copy
+of that namespace and adds what is private: a small file system at `/tmp`, and an empty `/proc`.
+"""
 
 import os
 import site

@@ -1,4 +1,9 @@
-"""Landlock: which files a process may read, write and execute, kept by the kernel."""
+"""Landlock: which files a process may read, write and execute, kept by the kernel.
+
+With Landlock a process gives up all files but those under paths that it names. A ruleset is built once and enforced in
+each child after its fork, as a domain of its own: children that share one still cannot signal one another. It hides no
+metadata of paths, nor stops connections to the path of a listening unix socket. Source: `linux/landlock.h`.
+"""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""What confines the Python tool: three levels, limits on resources, user namespaces and the file tree.
+"""What confines the Python tool: three levels, and limits on resources.
 
 namespaces
     A user, process, network, mount, IPC and host-name namespace for every session, a read-only file tree without
@@ -8,9 +8,6 @@ landlock
     numbers and what the machine tells of itself are seen.
 rlimits-only
     Limits on resources alone: the code can read what the user can read, and reach the network. Unsafe.
-
-The supervisor builds the file tree once, in a mount namespace of its own, and lives in it; every boundary gets a copy
-of that namespace and adds what is private: a small file system at `/tmp`, and an empty `/proc`.
 """
 
 import contextlib

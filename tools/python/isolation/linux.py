@@ -1,10 +1,6 @@
-"""Linux beyond what Python wraps: namespaces, mounts, capabilities, Landlock, and what `/proc` tells of processes.
+"""Linux beyond what Python wraps: namespaces, mounts, capabilities, and what `/proc` tells of processes.
 
 System calls raise OSError as the functions of `os` do. Numbers are those of the kernel's headers.
-
-With Landlock a process gives up all files but those under paths that it names. A ruleset is built once and enforced in
-each child after its fork, as a domain of its own: children that share one still cannot signal one another. It hides no
-metadata of paths, nor stops connections to the path of a listening unix socket. Source: `linux/landlock.h`.
 """
 
 import contextlib
