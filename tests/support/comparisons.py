@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +104,30 @@ def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
     return sorted(found)
 
 
-def kill_a_worker(process: subprocess.Popen[bytes], folder: Path, rng: random.Random) -> str:
-    """Kill one of the workers at a random instant of its run; return how far that was, for a failure's message."""
+def run_of(worker: int) -> str:
+    """Return the run folder that a worker has locked, which it does while it trains; empty if there is none."""
+    for handle in Path(f"/proc/{worker}/fd").glob("*"):
+        with suppress(OSError):  # it has closed it meanwhile
+            opened = handle.readlink()
+            if opened.name.startswith("seed-"):
+                return str(opened)
+    return ""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A worker that was killed at a random instant."""
+
+    worker: int | None
+    """Its process; None if all workers had ended."""
+    step: int
+    """After which step of the first run it was killed."""
+    run: str = ""
+    """The run that it was training; empty if it was between two runs, or measuring one."""
+
+
+def kill_a_worker(process: subprocess.Popen[bytes], folder: Path, rng: random.Random) -> Kill:
+    """Kill one of the workers at a random instant of its run."""
     step = rng.randrange(STEPS)
     while process.poll() is None:
         lines = [path.read_bytes().count(b"\n") for path in folder.rglob("metrics.jsonl")]
@@ -112,9 +136,10 @@ def kill_a_worker(process: subprocess.Popen[bytes], folder: Path, rng: random.Ra
         time.sleep(0.02)
     time.sleep(rng.random() * 0.6)
     for worker in rng.sample(found := workers_of(process), len(found))[:1]:
+        trained = run_of(worker)
         os.kill(worker, signal.SIGKILL)
-        return f"worker {worker} after step {step}"
-    return "nobody: they had ended"
+        return Kill(worker, step, trained)
+    return Kill(None, step)
 
 
 def contents(folder: Path) -> dict[str, Any]:

@@ -97,6 +97,7 @@ class Compare(_Runs):
                 from ...agents.journal.trees import writable
                 from ..comparison import diagnosis, outcomes
                 from ..comparison.measure import Final
+                from ..comparison.plan import REPORTS
                 from ..comparison.plan import plan as make_plan
                 from ..comparison.tune import check_tuning, tuned
 
@@ -150,7 +151,7 @@ class Compare(_Runs):
                     plan = tuned(plan, tuning, say)
                 plan.write()
                 watch_comparison(plan, notes, lambda: outcomes.write_report(plan), self.workers)
-            show_tables(outcomes.write_report(plan), plan.folder, outcomes.NAMES)
+            show_tables(outcomes.write_report(plan), plan.folder, REPORTS)
             write_report(plan.folder)
             return 0
 

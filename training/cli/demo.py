@@ -26,7 +26,7 @@ class Demo(_Runs):
             with mistakes(), Work("getting ready"):
                 from ...agents.journal.trees import writable
                 from ..comparison import demo, diagnosis, outcomes
-                from ..comparison.plan import carry_out
+                from ..comparison.plan import REPORTS, carry_out
 
                 self.check()
                 plan = demo.plan(self.seed, self.out, self.resume)
@@ -49,7 +49,7 @@ class Demo(_Runs):
                     carry_out(plan.trials, self.workers, say, watch=live.look)
                 tables = outcomes.write_report(plan)
             names = [table for table in tables if table.title.startswith("Final validation")]
-            show_tables(names, plan.folder, outcomes.NAMES)
+            show_tables(names, plan.folder, REPORTS)
             write_report(plan.folder)
             console.print(demo.conclusion(plan), markup=False, soft_wrap=True)
             more = "with eight seeds, and what the floor costs elsewhere: turngym diagnose grpo turn-floor --picture"

@@ -25,7 +25,7 @@ from ..runs.config import from_mapping, reserved_of, reserved_of_recipe, revisio
 from .diagnosis import Case, find_case
 from .measure import Final
 from .outcomes import NONE, Table, as_text
-from .plan import Comparison, Trial, folder_of, train, try_runs
+from .plan import PLAN, Comparison, Trial, folder_of, train, try_runs
 
 TABLES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 START = "start"  # in the folder
@@ -121,7 +121,7 @@ def plan(
         asked = [*reserved_of(config), *reserved_of_recipe(config, str(path))]
         refuse_unnamed(asked, allowed, f"{path}, arm {arm},")
     try_runs(arms)
-    folder = folder_of("claims", out, resume)
+    folder = folder_of("claims", out, resume, (PLAN, *FILES))
     if start:
         arms = {name: config.changed(policy=str(folder / START)) for name, config in arms.items()}
     judged = tuple(range(first, first + seeds))

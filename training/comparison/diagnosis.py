@@ -31,7 +31,7 @@ from ..report.picture import plain, save
 from ..runs.config import TrainConfig, revision
 from .measure import SAMPLES, Final, Measured
 from .outcomes import Table, final_tables, outcomes
-from .plan import Comparison, Trial, folder_of, method_configs, try_runs
+from .plan import PLAN, REPORTS, Comparison, Trial, folder_of, method_configs, try_runs
 from .workers import in_processes
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def plan(
     base.check()
     configs = method_configs(methods, flat(base))
     try_runs(configs, env=cases[0].env)  # what does not fit a run is found with another policy, too
-    folder = folder_of("diagnose", out, resume)
+    folder = folder_of("diagnose", out, resume, (TABLES, DATA, PICTURE))
     judged = tuple(range(first, first + seeds))
 
     def compared(case: Case) -> Comparison:
@@ -283,7 +283,7 @@ def plan_in_world(
     configs = method_configs(methods, flat(base))
     try_runs(configs)
     measured = replace(case.final, episodes=final.episodes)
-    folder = folder_of("compare", out, resume)
+    folder = folder_of("compare", out, resume, (PLAN, *REPORTS))
     judged = tuple(range(base.seed, base.seed + seeds))
     return Comparison(folder, case.name, configs, judged, final=measured, against=against)
 

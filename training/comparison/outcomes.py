@@ -22,7 +22,7 @@ from ...tools.files import read_text
 from ..report.picture import draw, save
 from ..runs.config import revision
 from .measure import Measured
-from .plan import Comparison
+from .plan import REPORTS, Comparison
 from .results import (
     ACTIONS,
     COSTS,
@@ -45,7 +45,6 @@ COMPARED = {
     "greedy": ("greedy", "success"),
     "pass@8": ("sampled", "pass_at_8"),
 }
-NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 
 
 @dataclass(frozen=True)
@@ -337,7 +336,7 @@ def write_report(comparison: Comparison) -> list[Table]:
         *effect_tables(changed, comparison.reference),
         *final_tables(comparison, final, "Final validation", ""),
     ]
-    write_file(comparison.folder / NAMES[0], markdown(what, made))
+    write_file(comparison.folder / REPORTS[0], markdown(what, made))
     data = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **what}
     data["results"] = {
         name: {**one.to_json(), "final": final[name].to_json()} for name, one in found.items()
@@ -346,11 +345,11 @@ def write_report(comparison: Comparison) -> list[Table]:
         advice = one.advice(name, comparison.reference) if one.changed_nothing else ""
         data["results"][name]["effect"] = {**one.to_json(), "advice": advice}
     write_file(
-        comparison.folder / NAMES[1],
+        comparison.folder / REPORTS[1],
         json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
     )
     idle = {name: one.described() for name, one in changed.items() if one.changed_nothing}
-    save(draw(found, idle), comparison.folder / NAMES[2])
+    save(draw(found, idle), comparison.folder / REPORTS[2])
     return made
 
 

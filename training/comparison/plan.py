@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -23,15 +23,15 @@ from ... import __version__
 from ...agents.cli.settings import flat
 from ...agents.journal.trees import write_file
 from ...agents.models.resolve import find, setting_of
-from ...tools.files import check_inside
+from ...tools.files import check_inside, tidy
 from ...tools.progress import Work
 from ..methods import check_methods, foreign
 from ..runs import config as recipes
 from ..runs import run
 from ..runs.config import TrainConfig, from_mapping, read_recipe, revision
-from ..runs.folder import CONFIG, METRICS
+from ..runs.folder import CONFIG, METRICS, WRITTEN
 from ..runs.launch import launched
-from .effect import digests, read_effect
+from .effect import EFFECT, digests, read_effect
 from .measure import SAMPLES, Final, Measured
 from .workers import in_processes
 
@@ -52,6 +52,7 @@ OWN = (
     "targets",
 )
 PLAN = "plan.json"
+REPORTS = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 REFERENCE = "grpo"  # what the others are compared with, where it takes part; else the first one
 WARM = Path("runs/warm")  # where `turngym warmup` makes what shipped recipes start from
 ANYTIME = tuple(
@@ -122,6 +123,7 @@ class Trial:
         Of a world what each step did is measured too, and its journals go then.
         """
         config, final, began = self.config, self.final, time.process_time()
+        tidy(self.folder, (*WRITTEN, EFFECT, final.file))
         if not (self.begun and run.finished(config)):
             with closing(run.prepare(replace(config, resume=self.begun))) as prepared:
                 yield from run.execute(prepared, partial(self._watch_own_term, prepared))
@@ -260,6 +262,7 @@ class Comparison:
 
     def write(self) -> None:
         """Write the plan: settings and judged seeds, before the first judged run. Raises OSError."""
+        tidy(self.folder, (PLAN,))
         data = {
             "version": __version__,
             "revision": revision(),
@@ -318,7 +321,14 @@ def plan(
     first = next(iter(configs.values())).seed
     judged = tuple(range(first, first + seeds))
     comparison = Comparison(
-        folder_of("compare", out, resume), on, configs, judged, lines, final, against, flat(base)
+        folder_of("compare", out, resume, (PLAN, *REPORTS)),
+        on,
+        configs,
+        judged,
+        lines,
+        final,
+        against,
+        flat(base),
     )
     notes = try_runs(configs)
     return replace(comparison, lines=(*comparison.lines, *notes))
@@ -393,8 +403,20 @@ def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, Tr
     return configs
 
 
-def folder_of(what: str, out: str, resume: bool) -> Path:
-    """Return `out`, or the first free of runs/WHAT, runs/WHAT-2, …; raise ValueError or OSError where it is unfit."""
+def folder_of(what: str, out: str, resume: bool, files: Iterable[str]) -> Path:
+    """Return the folder that a command is to write into.
+
+    A folder that is resumed loses the temporary copies of `files` which a killed process left in it.
+
+    Args:
+        what: The command.
+        out: The folder that the user named; if empty, the first free one of runs/WHAT, runs/WHAT-2, … is taken.
+        resume: Whether the command continues in `out`.
+        files: The names of what the command writes there itself.
+
+    Raises:
+        ValueError, OSError: The folder is unfit: what is wrong and the fix.
+    """
     there = bool(out) and Path(out).is_dir()
     if resume and not out:
         raise ValueError(
@@ -408,6 +430,7 @@ def folder_of(what: str, out: str, resume: bool) -> Path:
         )
     if resume:
         check_inside(Path(out))
+        tidy(Path(out), files)
     return Path(out) if out else run.free_folder(what, os.path.lexists)
 
 

@@ -48,7 +48,7 @@ CONFIG, METRICS, INCIDENTS, SUMMARY = (
 MOST_METRICS = 1 << 30  # bytes
 _STEP = re.compile(r"step-(\d+)\.(?:jsonl|npz)")
 _LEFT = re.compile(r"\.step-\d+\.(?:jsonl|npz)\.tmp")  # by a process of turngym 0.1 that was killed
-_WRITTEN = (CONFIG, METRICS, SUMMARY, VOCABULARY, TEMPLATE_FILE)
+WRITTEN = (CONFIG, METRICS, SUMMARY, VOCABULARY, TEMPLATE_FILE)  # as a whole, not line by line
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class Logbook:
                 left = _LEFT.fullmatch(name) or _STEP.fullmatch(written_name(name) or "")
                 if left or (whole and int(whole[1]) > step):
                     remove(folder / name, self.folder)
-        tidy(self.folder, _WRITTEN)
+        tidy(self.folder, WRITTEN)
         if (lines := "".join(kept)) != text:
             write_file(self.metrics, lines, self.folder)
         return len(kept) == step + 1

@@ -33,6 +33,7 @@ from ...tools.files import (
     open_to_append,
     read_text,
     read_toml,
+    tidy,
     write_file,
 )
 from ...tools.progress import Work
@@ -47,6 +48,7 @@ PATIENCE, HASTE = (
     5.0,
 )  # seconds in which a logger must be done when the run is over, and when it is interrupted
 PROJECT, LOGGERS = "turngym", "loggers"
+STATE = "state.json"  # how far a logger is
 SAMPLED = 4  # tasks of a step of which the first episode is sent
 
 
@@ -241,7 +243,7 @@ def follow(
     over: Callable[[], str],
 ) -> None:
     """Send the steps that were not sent before to a logger, until `over` says how the run ended: `ENDED` or `CUT`."""
-    state = run / LOGGERS / name / "state.json"
+    state = run / LOGGERS / name / STATE
     known = json.loads(read_text(state, root=run)) if os.path.lexists(state) else {}
     settings = read_toml(run / CONFIG)["train"]
     sink = kind(LoggedRun(run, known.get("id") or uuid4().hex, bool(known)), settings)
@@ -291,6 +293,7 @@ def main() -> None:
         def heard() -> str:  # what standard input says; it is closed where the run died
             return (sys.stdin.read() or CUT) if select.select([sys.stdin], [], [], POLL)[0] else ""
 
+        tidy(run / LOGGERS / name, (STATE,), run)
         follow(SINKS[name], run, name, heard)
 
 

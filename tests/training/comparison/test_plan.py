@@ -14,8 +14,10 @@ import pytest
 from turngym import __main__ as cli
 from turngym.agents.cli import terminal
 from turngym.agents.models.resolve import TINY
+from turngym.tests.support.comparisons import contents
 from turngym.training.comparison import outcomes as report
 from turngym.training.comparison import plan as planning
+from turngym.training.comparison.plan import REPORTS
 from turngym.training.loop.trainer import Loop
 from turngym.training.runs.config import from_run, read_recipe
 from turngym.training.runs.run import execute, prepare
@@ -116,7 +118,7 @@ def test_each_run_is_an_ordinary_one_and_the_same_as_alone(made, tmp_path):
 
 def test_the_folder_holds_table_numbers_and_picture(made):
     assert {path.name for path in made.iterdir() if path.is_file()} == {
-        *report.NAMES,
+        *REPORTS,
         "report.html",
         "plan.json",
     }
@@ -340,6 +342,19 @@ def test_methods_are_tuned_on_other_seeds_and_judged_at_their_best(turngym, monk
     assert "## Final validation" in Path("c/compare.md").read_text()
     assert turngym(*args, "--seeds", "2", "--out", "c", "--resume")[0] == 0
     assert told(Path("c")) == found
+    whole = contents(Path("c").resolve())
+    begun = Path("c/rloo/seed-5")
+    (begun / "final.json").unlink()
+    leave_temporaries(Path("c"), "compare.md", "compare.json", "plan.json")
+    leave_temporaries(begun, "effect.json", "final.json", "metrics.jsonl", "summary.json")
+    assert turngym(*args, "--seeds", "2", "--out", "c", "--resume")[0] == 0
+    assert contents(Path("c").resolve()) == whole
+
+
+def leave_temporaries(folder, *names):
+    """Leave what a process leaves that is killed while it writes these files."""
+    for name in names:
+        (folder / f".{name}.0123456789abcdef.tmp").touch()
 
 
 # --- mistakes, before anything is made
