@@ -1,4 +1,4 @@
-"""Graders made of plain functions: `grade(answer, gold)` returns True, False or a number from 0 to 1.
+"""Graders from plain functions: `grade(answer, gold)` returns True, False or a number from 0 to 1.
 
 A `Rubric` holds several graders and functions, each with a name and a weight.
 """
@@ -30,15 +30,16 @@ _GOLD_NAMES = (
 
 
 class FunctionGrader:
-    """Grades with a function of the agent's answer and the right one, both text.
+    """Grades with a function of the agent's answer and the right answer, both text.
 
-    The answer is the whole final reply, without thoughts and without blanks around it. A reply that is empty earns 0,
-    and the function is not asked.
+    The answer is the whole final reply, without thoughts and surrounding whitespace. An empty reply
+    scores 0 without calling the function.
 
     Args:
         function: Takes `(answer, gold)` and returns True, False or a number from 0 to 1.
 
-    Raises TypeError if the function cannot be called so.
+    Raises:
+        TypeError: The function cannot be called with two texts.
     """
 
     takes_plain_answers = True  # the gold itself is a right answer
@@ -49,68 +50,85 @@ class FunctionGrader:
         _check_signature(function, self.name)
 
     def grade(self, *, completion: str, gold: str) -> Grade:
-        """Return the verdict.
+        """Return the function's verdict on a completion.
 
-        Raises EnvFailure if the function raises, or returns no number from 0 to 1: such an episode has no score.
+        Raises: EnvFailure: The function raises, or returns no number from 0 to 1: such an episode
+            has no score.
         """
         answer = completion.strip()
         if not answer:
             return Grade(0.0, None, "no-answer")
-        reward = _called(f"grader {self.name}", self.function, answer, gold)
-        return Grade(self._checked(reward), answer, self.name)
+        reward = _call_grader(f"grader {self.name}", self.function, answer, gold)
+        return Grade(self._as_score(reward), answer, self.name)
 
-    def _checked(self, reward: Any) -> float:
-        """Return a reward as a number; named rewards stay what they are. Raises EnvFailure if it is none."""
+    def _as_score(self, reward: Any) -> float:
+        """Return the function's reward as a float from 0 to 1; raise EnvFailure if it is none."""
         is_number = isinstance(reward, bool | int | float | np.bool_ | np.integer | np.floating)
-        if is_number and math.isfinite(reward) and 0 <= reward <= 1:
-            return reward if isinstance(reward, float) else float(reward)
-        hint = " (does it lack a `return`?)" if reward is None else ""
-        fix = "return True, False or a number from 0 to 1"
-        raise EnvFailure(f"the grader {self.name} returns {reward!r:.60}{hint}; {fix}")
+        if not is_number or not math.isfinite(reward) or not 0 <= reward <= 1:
+            hint = " (does it lack a `return`?)" if reward is None else ""
+            raise EnvFailure(
+                f"the grader {self.name} returns {reward!r:.60}{hint}; "
+                "return True, False or a number from 0 to 1"
+            )
+        # `Rewards`, a subclass of float, also holds the named parts of a reward and stays as it is.
+        return reward if isinstance(reward, float) else float(reward)
 
 
 class Rubric:
-    """Several graders of one completion, each with a name and a weight.
+    """Grades a completion with several named graders; the reward is their weighted sum.
 
-    graders: By name: a `Grader`, or a function of the completion and the gold that returns a number. The first `Grader`
-        says what the agent answered; where there are functions only, that is all it wrote.
-    weights: What each counts, 1 where none is named.
+    Args: graders: By name: a `Grader`, or a function of the completion and the gold that returns a
+        number. The first
+            `Grader` says what the agent's answer is; if there are only functions, it is the whole
+            completion.
+        weights: The weight of each; 1 if it is not named.
 
-    Raises ValueError as `Rewards` does, and TypeError where one can grade nothing.
+    Raises:
+        ValueError: A weight cannot be used, as in `Rewards`.
+        TypeError: A grader is neither a `Grader` nor a function.
     """
 
     def __init__(self, graders: Mapping[str, Any], weights: Named | None = None) -> None:
-        self.weights, self.graders = check_weights(graders, weights or {}), dict(graders)
+        self.weights = check_weights(graders, weights or {})
+        self.graders = dict(graders)
         for name, grader in graders.items():
             if not (hasattr(grader, "grade") or callable(grader)):
-                takes = "a rubric takes graders, and functions of completion and gold"
-                raise TypeError(f"{name} is {grader!r:.60}; {takes}")
+                raise TypeError(
+                    f"{name} is {grader!r:.60}; "
+                    "a rubric takes graders, and functions of completion and gold"
+                )
 
     @property
     def takes_plain_answers(self) -> bool:
-        """Whether the gold itself is a right answer: there are functions only, and none reads an answer its own way."""
+        """Whether the gold itself is a right answer: no grader looks for one inside a longer
+        text."""
         graders = [grader for grader in self.graders.values() if hasattr(grader, "grade")]
         return all(isinstance(grader, FunctionGrader) for grader in graders)
 
     def grade(self, *, completion: str, gold: str) -> Grade:
-        """Return the verdict of all; answer and rule are those of the first grader.
+        """Return the joint verdict; its answer and rule are those of the first `Grader`.
 
-        Raises EnvFailure if a function raises: such an episode has no score.
+        Raises:
+            EnvFailure: A function raises: such an episode has no score.
         """
         rewards: dict[str, float] = {}
-        first: tuple[str | None, str] | None = None
+        first_verdict: Any = None
         for name, grader in self.graders.items():
             if hasattr(grader, "grade"):
                 verdict = grader.grade(completion=completion, gold=gold)
-                rewards[name], first = verdict.score, first or (verdict.answer, verdict.how)
+                rewards[name] = verdict.score
+                if first_verdict is None:
+                    first_verdict = verdict
             else:
-                rewards[name] = _called(f"reward {name}", grader, completion, gold)
-        answer, how = first or (completion.strip() or None, "rubric")
-        return Grade(Rewards(rewards, self.weights), answer, how)
+                rewards[name] = _call_grader(f"reward {name}", grader, completion, gold)
+        reward = Rewards(rewards, self.weights)
+        if first_verdict is None:
+            return Grade(reward, answer=completion.strip() or None, how="rubric")
+        return Grade(reward, answer=first_verdict.answer, how=first_verdict.how)
 
 
 def as_grader(grader: Any) -> Any:
-    """Return a grader as it is, and a function as a `FunctionGrader`. Raises TypeError for anything else."""
+    """Return a grader as it is, a function as a `FunctionGrader`; raise TypeError for the rest."""
     if inspect.isclass(grader):
         raise TypeError(f"the grader is the class {grader.__name__}; make one: {grader.__name__}()")
     if callable(getattr(grader, "grade", None)):
@@ -121,11 +139,16 @@ def as_grader(grader: Any) -> Any:
 
 
 def _check_signature(function: Callable[..., Any], name: str) -> None:
+    """Raise TypeError if a grading function cannot be called as `function(answer, gold)`.
+
+    A function whose first parameter has a name such as `gold`, and its second has not, takes them
+    in the wrong order.
+    """
     if inspect.iscoroutinefunction(function):
         raise TypeError(f"the grader {name} is async; write it as a plain function: {FORM}")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions of C have none
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     try:
         signature.bind("answer", "gold")
@@ -140,17 +163,29 @@ def _check_signature(function: Callable[..., Any], name: str) -> None:
         )
 
 
-def _called(what: str, function: Callable[[str, str], Any], answer: str, gold: str) -> Any:
-    """Return what a function returns. Raises EnvFailure that says what raised, where and why, if it raises."""
+def _call_grader(
+    described: str, function: Callable[[str, str], Any], answer: str, gold: str
+) -> Any:
+    """Return what a grading function returns.
+
+    Args:
+        described: The function in an error message, such as `grader exact_match`.
+        function: Takes the answer and the gold.
+        answer: The agent's answer.
+        gold: The right answer.
+
+    Raises:
+        EnvFailure: The function raises: which, where and why.
+    """
     try:
         return function(answer, gold)
     except (EnvFailure, ToolFailure):
         raise
     except Exception as error:
-        message = f"{type(error).__name__}: {_without(gold, str(error))}{place(error)}"
-        raise EnvFailure(f"the {what} raises {message}; it must grade any text") from error
+        reason = f"{type(error).__name__}: {_hide_gold(str(error), gold)}{place(error)}"
+        raise EnvFailure(f"the {described} raises {reason}; it must grade any text") from error
 
 
-def _without(gold: str, text: str) -> str:
-    """Return the text of an error without the right answer, which no journal may hold."""
+def _hide_gold(text: str, gold: str) -> str:
+    """Replace the right answer in an error message: journals hold failures, but never the gold."""
     return re.sub(rf"(?<!\w){re.escape(gold)}(?!\w)", "(the gold)", text)

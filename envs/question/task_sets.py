@@ -1,4 +1,4 @@
-"""Tasks as authors give them to `QuestionEnv`: dicts, pairs, `Task`s or the name of a file, made a set of tasks."""
+"""Make a set of tasks of what authors give to `QuestionEnv`: dicts, pairs, `Task`s, a file."""
 
 import hashlib
 import re
@@ -18,46 +18,60 @@ SHAPES = (
     Fields("prompt", "answer", gold=right_answers),
     Fields(VERL.problem, VERL.answer, gold=right_answers, category=VERL.category),
 )
-"""The keys of an author's rows; an answer may be a list of right ones."""
+"""The keys that an author's row may have; an answer may be a list of right ones."""
 FORM = '{"question": …, "answer": …}'
-_WORDS = 5  # of a question, in the id that it is given
+_ID_WORDS = 5  # words of a question that its id begins with
 
 
 def as_task_set(tasks: Any) -> Tasks:
     """Return a set of tasks.
 
-    A row without an `id` is named by its question, not by its place: a task keeps its id when others are added, removed
-    or put in another order, so that runs before and after can be compared by task.
+    A row without an `id` is named by its question, not by its index: a task keeps its id when
+    others are added, removed or reordered, so that runs before and after can be compared by task.
 
-    Args:
-        tasks: A set of tasks, which is returned as it is; the file, folder or data set that `load_tasks` reads; or a
-            list of dicts `{"question": …, "answer": …}`, of pairs (question, answer), or of `Task`s.
+    Args: tasks: A set of tasks, which is returned as it is; a file, folder or data set that
+        `load_tasks` reads; or a
+            list of dicts `{"question": …, "answer": …}`, of pairs (question, answer), or of
+            `Task`s.
 
-    Raises TypeError if it is none of these; ValueError if a row of it cannot be used; the message names the row.
+    Raises:
+        TypeError: It is none of these.
+        ValueError: A row cannot be used; the message names the row.
     """
     if isinstance(tasks, str | Path):
         return load_tasks(tasks, SourceOptions(split=ALL, shapes=SHAPES, by_command=False))
     if _is_task_set(tasks):
         return tasks  # type: ignore[no-any-return]
-    if hasattr(tasks, "to_dict") and hasattr(tasks, "columns"):
+    is_data_frame = hasattr(tasks, "to_dict") and hasattr(tasks, "columns")
+    if is_data_frame:
         raise TypeError(
             f'tasks is a {type(tasks).__name__}; give its rows: tasks.to_dict("records")'
         )
     if isinstance(tasks, Mapping) or not isinstance(tasks, Iterable):
         raise TypeError(f"tasks is {tasks!r:.60}; give a list of {FORM}")
-    made = [_as_task(row, f"tasks[{place}]") for place, row in enumerate(tasks)]
-    if not made:
+    task_list = [_as_task(row, where=f"tasks[{index}]") for index, row in enumerate(tasks)]
+    if not task_list:
         raise ValueError(f"tasks is empty; give a list of {FORM}")
-    _check_ids(made)
-    return ListTasks(made, split=ALL)
+    _check_ids_are_unique(task_list)
+    return ListTasks(task_list, split=ALL)
 
 
 def _is_task_set(tasks: Any) -> bool:
-    """Return whether it keeps the protocol `Tasks`."""
+    """Return whether an object follows the protocol `Tasks`."""
     return all(hasattr(tasks, name) for name in ("name", "split", "__len__", "__getitem__"))
 
 
 def _as_task(row: Any, where: str) -> Task:
+    """Turn one row of an author into a task.
+
+    Args:
+        row: A `Task`, a pair (question, answer) or a dict with the keys of one of `SHAPES`.
+        where: The row's place, such as `tasks[3]`, for error messages.
+
+    Raises:
+        TypeError: It is none of these.
+        ValueError: The question, the answer or the id cannot be used.
+    """
     if isinstance(row, Task):
         return row
     if isinstance(row, list | tuple) and len(row) == 2:
@@ -69,15 +83,19 @@ def _as_task(row: Any, where: str) -> Task:
     row = dict(row)
     try:
         question = read_row(row, SHAPES, fix=f"write {FORM}")
-    except ValueError as fault:
-        raise ValueError(f"{where}{fault}") from None
-    name = row.get("id")
-    if name is not None and (not isinstance(name, str | int) or not str(name).strip()):
+    except ValueError as error:
+        raise ValueError(f"{where}{error}") from None
+    given_id = row.get("id")
+    if given_id is None:
+        task_id = _id_from_question(question.prompt)
+    elif isinstance(given_id, str | int) and str(given_id).strip():
+        task_id = str(given_id)
+    else:
         raise ValueError(
-            f"{where}: 'id' is {name!r:.60}; it needs a text or a number, or none at all"
+            f"{where}: 'id' is {given_id!r:.60}; it needs a text or a number, or none at all"
         )
     return Task(
-        id=_id_of(question.prompt) if name is None else str(name),
+        id=task_id,
         prompt=question.prompt,
         gold=question.golds[0],
         aliases=question.golds[1:],
@@ -86,21 +104,26 @@ def _as_task(row: Any, where: str) -> Task:
     )
 
 
-def _id_of(question: str) -> str:
-    """Return the first words of a question, and a digest of all of it."""
-    words = re.findall(r"\w+", question.lower())[:_WORDS]
+def _id_from_question(question: str) -> str:
+    """Return an id made of the first words of a question and a digest of its whole text.
+
+    `"What is 2 + 3?"` -> `"what-is-2-3-1f09ab"`
+    """
+    words = re.findall(r"\w+", question.lower())[:_ID_WORDS]
     digest = hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=3).hexdigest()
     return "-".join([*words, digest])
 
 
-def _check_ids(tasks: list[Task]) -> None:
-    """Raise ValueError if two tasks have one id: a journal and a report could not tell them apart."""
-    times = Counter(task.id for task in tasks)
-    name, most = times.most_common(1)[0]
-    if most == 1:
+def _check_ids_are_unique(tasks: list[Task]) -> None:
+    """Raise ValueError if two tasks have the same id: no report could tell them apart."""
+    uses_of_id = Counter(task.id for task in tasks)
+    shared_id, uses = uses_of_id.most_common(1)[0]
+    if uses == 1:
         return
-    first, second, *_ = [place for place, task in enumerate(tasks) if task.id == name]
+    first, second, *_ = [index for index, task in enumerate(tasks) if task.id == shared_id]
     where = f"tasks[{first}] and tasks[{second}]"
-    if tasks[first].prompt == tasks[second].prompt and name == _id_of(tasks[first].prompt):
+    question = tasks[first].prompt
+    is_same_question = tasks[second].prompt == question
+    if is_same_question and shared_id == _id_from_question(question):
         raise ValueError(f"{where} ask the same question; leave one out, or give each an 'id'")
-    raise ValueError(f"{where} have the id {name!r}; give each its own")
+    raise ValueError(f"{where} have the id {shared_id!r}; give each its own")

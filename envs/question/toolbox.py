@@ -1,4 +1,4 @@
-"""The tools of an episode: calls are read, checked and run, and their results are written for the agent."""
+"""The tools of an episode: looked up by name, run with a timeout, forked and closed together."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from ...tools import AnyTool, FunctionTool, ToolCall, ToolFailure, ToolResult
 from ...tools.plugins import as_tools, forked
 from ...tools.subprocesses.deadlines import Overdue, within
 
-TOOL_TIMEOUT = 60.0
-GRACE = 5.0  # on top, in which a tool with a limit of its own has what it needs, and ends what an agent did in time
+TOOL_TIMEOUT = 60.0  # seconds
+# Seconds in which a tool with its own timeout can stop the agent's program and return a result.
+GRACE = 5.0
 
 
 class Toolbox:
-    """The tools of one episode, by name; forks and ends as one.
+    """The tools of one episode, by name.
 
-    A call may take `timeout` seconds. A tool with a `timeout` of its own gets none above that: what an agent does ends
-    there, with a result as any other. A tool that needs longer cannot run: nothing but its `reset` and `close` is
-    called then, even though the call may still be under way.
+    A call may take `timeout` seconds. A tool that has its own `timeout` is given at most that: it
+    stops the agent's program and returns a result like any other. A tool that answers neither way
+    counts as an infrastructure failure; from then on only its `reset` and `close` are called, even
+    though the call may still be running.
 
-    Raises TypeError where something given is no tool; ValueError where two tools share a name, or the timeout is not
-    above 0.
+    Raises:
+        TypeError: Something given is no tool.
+        ValueError: Two tools share a name, or the timeout is not above 0.
     """
 
     def __init__(self, tools: Iterable[AnyTool], timeout: float = TOOL_TIMEOUT) -> None:
         if not timeout > 0:
             raise ValueError(f"tool_timeout is {timeout} seconds; it must be above 0")
         self.timeout = timeout
-        made = as_tools(tools)
-        self.tools = {tool.name: tool for tool in made}
-        if len(self.tools) != len(made):
-            raise ValueError(f"two tools share a name: {', '.join(tool.name for tool in made)}")
+        tool_list = as_tools(tools)
+        self.tools = {tool.name: tool for tool in tool_list}
+        if len(self.tools) != len(tool_list):
+            names = ", ".join(tool.name for tool in tool_list)
+            raise ValueError(f"two tools share a name: {names}")
 
     def __len__(self) -> int:
         return len(self.tools)
@@ -49,25 +53,29 @@ class Toolbox:
 
     def fork(self) -> Toolbox:
         """Return a copy whose tools are live, independent and in the same state."""
-        twin = copy.copy(self)
-        twin.tools = dict(zip(self.tools, forked(self.tools.values())))
-        return twin
+        forked_toolbox = copy.copy(self)
+        forked_toolbox.tools = dict(zip(self.tools, forked(self.tools.values())))
+        return forked_toolbox
 
     def call(self, call: ToolCall) -> ToolResult:
-        """Run one call; raise `ToolFailure` where the tool cannot run or does not answer in time."""
+        """Run one call.
+
+        Raises:
+            ToolFailure: The tool cannot run, or has not answered in time.
+        """
         tool: Any = self.tools[call.name]
-        seconds, limit = self.timeout, dict[str, float]()
+        deadline = self.timeout
+        options: dict[str, float] = {}
         if hasattr(tool, "timeout"):
             tool.timeout = min(tool.timeout, self.timeout)
-            seconds += GRACE
-        if (
-            isinstance(tool, FunctionTool) and tool.asynchronous
-        ):  # it is cancelled, and ends what it began
-            limit = {"timeout": seconds}
-            seconds += GRACE
+            deadline += GRACE
+        if isinstance(tool, FunctionTool) and tool.asynchronous:
+            # A coroutine is cancelled at its timeout, and then needs time to clean up.
+            options = {"timeout": deadline}
+            deadline += GRACE
         try:
             result: ToolResult = within(
-                seconds, lambda: tool.call(call.arguments, **limit), f"the tool {call.name}"
+                deadline, lambda: tool.call(call.arguments, **options), f"the tool {call.name}"
             )
             return result
         except Overdue as overdue:
