@@ -1,12 +1,12 @@
-"""Environments in TRL's `GRPOTrainer`: calls reach the tools, and the final answer the grader.
+"""Environments in TRL's `GRPOTrainer`: calls reach the tools, the final answer the grader.
 
-TRL takes an object whose public methods are the tools, and shows no text to it that calls none. So the last text of a
-conversation is the environment's last action when TRL asks for the reward.
+TRL takes an object whose public methods are the tools, and does not show it a reply without a tool
+call. So the last reply of a conversation becomes the environment's last action when TRL asks for
+the reward.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import isnan
 from typing import Any
 
@@ -16,10 +16,12 @@ from ..question.env import QuestionEnv
 from ..split_episodes import begin, open_split
 from ..text_env import TextEnv
 
+# The only tool in an environment whose actions are free text.
 ACT = make_schema(
     "act", "Take one action.", {"text": {"type": "string", "description": "the action"}}, ["text"]
 )
-_TYPES = {
+# JSON schema types as the annotations from which TRL makes its own schema.
+_PYTHON_TYPES = {
     "string": str,
     "integer": int,
     "number": float,
@@ -27,6 +29,7 @@ _TYPES = {
     "array": list,
     "object": dict,
 }
+_RESERVED_METHODS = frozenset({"reset", "get_reward"})  # TRL calls them itself
 
 
 class Episodes:
@@ -36,111 +39,160 @@ class Episodes:
         GRPOTrainer(model, source.reward, train_dataset=Dataset.from_list(source.rows(256)),
                     environment_factory=source.make)
 
-    The tools of a question are the model's; in any other environment of several turns it has one, `act`.
+    In a `QuestionEnv` the model gets the environment's tools; in any other environment of several
+    turns it gets one tool, `act`, which takes the action as text.
 
     Args:
         env_id: As in `gymnasium.make`, or `module:Class`.
         split: train, valid or test.
-        options: The environment's own; the format of calls is left to the model's chat template.
+        options: Options of the environment. The format of tool calls is left to the model's chat
+            template.
 
-    Raises ValueError, TypeError where the environment cannot be made, or the split has no episode.
+    Raises:
+        ValueError, TypeError: The environment cannot be made, the split has no episode, or a tool
+            has a name that TRL uses itself.
     """
 
     def __init__(self, env_id: str, split: str = "train", **options: Any) -> None:
         self._split = open_split(env_id, {**options, "split": split})
         env = self._split.env
-        schemas = (
-            env.toolbox.schemas
-            if isinstance(env, QuestionEnv)
-            else [ACT]
-            if env.max_turns > 1
-            else []
-        )
-        methods = {schema["function"]["name"]: _method(schema["function"]) for schema in schemas}
-        if taken := methods.keys() & {"reset", "get_reward"}:
-            raise ValueError(
-                f"{env_id} has a tool named {taken.pop()!r}, which means something else in TRL; rename it"
-            )
-        self._kind: type[_Rollout] = type("Environment", (_Rollout,), methods)
+        if isinstance(env, QuestionEnv):
+            schemas = env.toolbox.schemas
+        elif env.max_turns > 1:
+            schemas = [ACT]
+        else:
+            schemas = []
+        functions = [schema["function"] for schema in schemas]
+        methods = {function["name"]: _make_tool_method(function) for function in functions}
+        for name in methods:
+            if name in _RESERVED_METHODS:
+                raise ValueError(
+                    f"{env_id} has a tool named {name!r}, which means something else in TRL; "
+                    "rename it"
+                )
+        self._rollout_class: type[_Rollout] = type("Environment", (_Rollout,), methods)
 
     def rows(self, count: int) -> list[dict[str, Any]]:
-        """Return the first `count` episodes as rows of a data set: `prompt`, messages, and `task`, the episode.
+        """Return the first `count` episodes of the split as rows of a data set.
 
-        Raises ValueError where the split has fewer.
+        Returns:
+            Dicts with `prompt`, the messages up to the model's first turn, and `task`, the index
+            with which TRL resets an environment.
+
+        Raises:
+            ValueError: The split has fewer episodes.
         """
         tasks = self._split.tasks
         if not 0 < count <= len(tasks):
             raise ValueError(f"count is {count}; the split has 1 to {len(tasks)} episodes")
-        prompts = (begin(self._split.env, task, 0)[1]["messages"] for task in tasks[:count])
-        return [{"prompt": prompt, "task": task} for prompt, task in zip(prompts, tasks)]
+        rows = []
+        for task in tasks[:count]:
+            _, info = begin(self._split.env, task, 0)
+            rows.append({"prompt": info["messages"], "task": task})
+        return rows
 
     def make(self) -> "_Rollout":
         """Return an environment for one rollout: TRL's `environment_factory`."""
-        return self._kind(self._split.env.fork())
+        return self._rollout_class(self._split.env.fork())
 
     @staticmethod
     def reward(
         completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence[Any], **_: Any
     ) -> list[Any]:
-        """Return each rollout's reward; None, which TRL leaves out, where environment or tool could not run."""
+        """Return the reward of each rollout: TRL's reward function.
+
+        Args:
+            completions: The messages of each rollout behind its prompt.
+            environments: The environment of each rollout, made by `make`.
+
+        Returns: A number for each rollout; None, which TRL leaves out, if its environment or a tool
+            could not run.
+        """
         return [
-            one._finish(completion)
-            for one, completion in zip(environments, completions, strict=True)
+            environment._finish(completion)
+            for environment, completion in zip(environments, completions, strict=True)
         ]
 
 
 class _Rollout:
-    """One rollout at a time in an environment of its own; a subclass has the tools as methods."""
+    """One rollout at a time in its own environment; a subclass adds the tools as methods.
+
+    TRL takes each public method for a tool, so that all others begin with an underscore.
+    """
 
     def __init__(self, env: TextEnv) -> None:
         self._env = env
-        self._total = 0.0
+        self._return = 0.0  # the sum of rewards so far; NaN if a turn has none
 
     def reset(self, task: int, **_: Any) -> None:
         begin(self._env, task, 0)
-        self._total = 0.0
+        self._return = 0.0
 
     def _step(self, action: str) -> str:
+        """Take an action and return the observation."""
         if not self._env.live:
             return "(the episode is over)"
         observation, reward, *_ = self._env.step(action)
-        self._total += reward
+        self._return += reward
         return observation
 
     def _finish(self, completion: Sequence[Mapping[str, Any]]) -> float | None:
-        last = completion[-1] if completion else {}
-        if last.get("role") == "assistant" and not last.get("tool_calls"):
-            self._step(last["content"] or "")
-        return None if isnan(self._total) else self._total
+        """Take the final reply of a conversation as the last action; return the sum of rewards.
+
+        A conversation that was cut ends with a tool's result or a tool call, which has been made.
+        """
+        last_message = completion[-1] if completion else {}
+        is_final_reply = last_message.get("role") == "assistant" and not last_message.get(
+            "tool_calls"
+        )
+        if is_final_reply:
+            self._step(last_message["content"] or "")
+        return None if isnan(self._return) else self._return
 
 
-def _method(function: Mapping[str, Any]) -> Callable[..., str]:
-    """Return a method that calls a tool, with the signature and docstring from which TRL makes its schema."""
-    name, properties = function["name"], function["parameters"]["properties"]
+def _make_tool_method(function: Mapping[str, Any]) -> Callable[..., str]:
+    """Return a method of `_Rollout` that calls a tool.
 
-    def call(self: _Rollout, **arguments: Any) -> str:
+    TRL makes the tool's schema from the method's signature and docstring, so both are made from the
+    environment's schema. In the signature required parameters come first, as Python demands.
+
+    Args:
+        function: The `function` part of a tool's JSON schema: name, description, parameters.
+    """
+    name = function["name"]
+    properties = function["parameters"]["properties"]
+    required = set(function["parameters"].get("required", ()))
+
+    def call_tool(self: _Rollout, **arguments: Any) -> str:
         if not isinstance(self._env, QuestionEnv):
             return self._step(arguments["text"])
         return self._step(self._env.format.render(ToolCall(name, arguments)))
 
-    kinds = {key: _TYPES.get(str(value.get("type")), Any) for key, value in properties.items()}
-    parameter = partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = set(function["parameters"].get("required", ()))
-    ordered = sorted(kinds, key=lambda key: key not in needed)
-    own = [
-        parameter(
-            key,
-            annotation=kinds[key],
-            **({} if key in needed else {"default": properties[key].get("default")}),
+    # TRL lists the parameters in the order of the annotations, which is that of the schema.
+    annotations = {
+        key: _PYTHON_TYPES.get(str(schema.get("type")), Any) for key, schema in properties.items()
+    }
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    argument_lines = []
+    for key in sorted(properties, key=lambda key: key not in required):
+        schema = properties[key]
+        default = inspect.Parameter.empty if key in required else schema.get("default")
+        parameters.append(
+            inspect.Parameter(
+                key,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                annotation=annotations[key],
+                default=default,
+            )
         )
-        for key in ordered
-    ]
-    vars(call)["__signature__"] = inspect.Signature(
-        [parameter("self"), *own], return_annotation=str
+        argument_lines.append(f"    {key}: {schema.get('description', key)}")
+    argument_section = "\n".join(argument_lines)
+
+    call_tool.__name__ = name
+    call_tool.__annotations__ = {**annotations, "return": str}
+    vars(call_tool)["__signature__"] = inspect.Signature(parameters, return_annotation=str)
+    call_tool.__doc__ = (
+        f"{function['description']}\n\nArgs:\n{argument_section}\n\n"
+        "Returns:\n    What the environment answers."
     )
-    call.__name__, call.__annotations__ = name, {**kinds, "return": str}
-    described = "\n".join(
-        f"    {key}: {properties[key].get('description', key)}" for key in ordered
-    )
-    call.__doc__ = f"{function['description']}\n\nArgs:\n{described}\n\nReturns:\n    What the environment answers."
-    return call
+    return call_tool
