@@ -1,12 +1,17 @@
 """Environments as OpenEnv servers, and OpenEnv servers as environments, with the package `openenv`.
 
-A session of the server is an environment of its own. An observation carries what OpenEnv's own fields cannot: whether
-the episode terminated or was truncated, why, and whether it failed, which is no reward (`reward` is null then).
+`serve` and `app` offer an environment of turngym to OpenEnv clients; `Remote` is an environment
+that plays on anybody's OpenEnv server.
+
+Each session of our server has its own environment. An observation carries what OpenEnv's fields
+cannot: whether the episode terminated or was truncated, why, and whether it failed. A failed
+episode has no reward (`reward` is null).
 """
 
 import asyncio
 import json
 import socket
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
@@ -51,22 +56,28 @@ from ..text_env import TextEnv
 
 T = TypeVar("T")
 
-BODY = 2**20  # bytes of a request, and of a message through a socket
-BODIES = 32 * 2**20  # bytes of all requests at a time
-PATIENCE = 30.0  # seconds in which a socket must say what it wants; until then it takes no session
-IDLE = 3600.0  # seconds without a message after which a session ends
-ANSWER = 8 * 2**20  # bytes of an answer that `Remote` reads
+MAX_BODY = 2**20  # bytes of one request, or of one websocket message
+MAX_BODIES = 32 * 2**20  # bytes of all requests that are being read at the same time
+FIRST_MESSAGE_TIMEOUT = 30.0  # seconds; a websocket gets a session only after its first message
+IDLE_TIMEOUT = 3600.0  # seconds without a message after which a session ends
+MAX_ANSWER = 8 * 2**20  # bytes of an answer that `Remote` reads
+MAX_LISTED_TASKS = 1000
+# Websocket close codes (RFC 6455, section 7.4.1).
+_GOING_AWAY, _POLICY_VIOLATION, _TOO_BIG = 1001, 1008, 1009
 
 
 class Say(Action):
-    """One action: a text; a number is one, too, as clients read an answer of digits as JSON."""
+    """One action, a text. A number is accepted, since clients read an answer of digits as JSON."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
     text: str
 
 
 class Observed(Observation):
-    """What the environment answers; `tools` are JSON schemas for a chat template, `stop` and `outcome` end it."""
+    """An observation of ours as OpenEnv sends it.
+
+    `tools` are JSON schemas for a chat template. `stop` and `outcome` say why an episode ended.
+    """
 
     text: str
     messages: list[dict[str, Any]]
@@ -79,52 +90,65 @@ class Observed(Observation):
 
 
 class Served(Environment[Say, Observed, State]):
-    """A session: one environment of a split. `reset(split=…, index=…)` chooses the task, else `seed` draws it."""
+    """A session of the server: one environment.
+
+    `reset(split=…, index=…)` chooses the task; without an index it is drawn from `seed`.
+    """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self, splits: Mapping[str, Split]) -> None:
         super().__init__()
-        self._splits, self._env, self._state = (
-            splits,
-            next(iter(splits.values())).env.fork(),
-            State(),
-        )
+        self._splits = splits
+        first_split = next(iter(splits.values()))
+        self._env = first_split.env.fork()
+        self._state = State()
 
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
     ) -> Observed:
-        """Begin an episode. Raises ValueError, IndexError where there is no such split, option or task."""
-        name, index = kwargs.pop("split", next(iter(self._splits))), kwargs.pop("index", None)
+        """Begin an episode.
+
+        Raises:
+            ValueError: There is no such split or option.
+            IndexError: The split has no task with this index.
+        """
+        split_name = kwargs.pop("split", next(iter(self._splits)))
+        index = kwargs.pop("index", None)
         if kwargs:
-            raise ValueError(
-                f"reset has no option {', '.join(map(repr, kwargs))}; it has seed, split and index"
-            )
-        tasks = self._split(name).tasks
-        drawn = int(np.random.default_rng(seed).integers(len(tasks))) if index is None else index
-        self.get_task(name, drawn)
+            unknown = ", ".join(map(repr, kwargs))
+            raise ValueError(f"reset has no option {unknown}; it has seed, split and index")
+        split = self._split(split_name)
+        if index is None:
+            index = int(np.random.default_rng(seed).integers(len(split.tasks)))
+        self.get_task(split_name, index)  # raises if there is no such task
         self._env.close()
-        self._env = self._splits[name].env.fork()
-        text, info = begin(self._env, tasks[drawn], seed or 0)
+        self._env = split.env.fork()
+        text, info = begin(self._env, split.tasks[index], seed or 0)
         self._state = State(episode_id=episode_id)
         return Observed(
             text=text, messages=info["messages"], tools=info["tools"], task_id=info["task_id"]
         )
 
     def step(self, action: Say, timeout_s: float | None = None, **kwargs: Any) -> Observed:
-        """Take a turn; raises `Overdue` where it takes longer than `timeout_s` seconds."""
+        """Take a turn.
+
+        Raises:
+            Overdue: It takes longer than `timeout_s` seconds.
+        """
         step = partial(self._env.step, action.text)
-        taken = step() if timeout_s is None else within(timeout_s, step, "the environment")
-        text, reward, terminated, truncated, info = taken
+        result = step() if timeout_s is None else within(timeout_s, step, "the environment")
+        text, reward, terminated, truncated, info = result
         self._state.step_count += 1
-        ended = {"terminated": terminated, "truncated": truncated, "done": terminated or truncated}
-        why = {"stop": info.get("stop"), "outcome": info.get("outcome")}
         return Observed(
             text=text,
             messages=info["messages"],
             reward=None if isnan(reward) else reward,
-            **ended,
-            **why,
+            terminated=terminated,
+            truncated=truncated,
+            done=terminated or truncated,
+            stop=info.get("stop"),
+            outcome=info.get("outcome"),
         )
 
     @property
@@ -138,24 +162,24 @@ class Served(Environment[Say, Observed, State]):
         return list(self._splits)
 
     def num_tasks(self, split: str) -> int:
-        """Return how many tasks a split has; where it has none but seeds, how many of these."""
+        """Return how many tasks a split has; if its tasks are drawn from seeds, how many seeds."""
         return len(self._split(split).tasks)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """Return a task as OpenEnv lists it; IndexError where there is none."""
-        if not 0 <= index < self.num_tasks(split):
-            raise IndexError(
-                f"index is {index}; split {split} has tasks 0 to {self.num_tasks(split) - 1}"
-            )
+        """Return a task as OpenEnv lists it; raise IndexError if there is none."""
+        count = self.num_tasks(split)
+        if not 0 <= index < count:
+            raise IndexError(f"index is {index}; split {split} has tasks 0 to {count - 1}")
         return {"id": f"{split}-{index}", "index": index}
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[dict[str, Any]]:
-        return [self.get_task(split, i) for i in range(self.num_tasks(split))[start:stop]]
+        indices = range(self.num_tasks(split))[start:stop]
+        return [self.get_task(split, index) for index in indices]
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        return self.get_task_range(split, stop=1000)
+        return self.get_task_range(split, stop=MAX_LISTED_TASKS)
 
     def _split(self, name: str) -> Split:
         check_known(name, self._splits, f"split is {name!r}", "choose")
@@ -171,149 +195,198 @@ def serve(
     allow_hosts: Collection[str] = (),
     **options: Any,
 ) -> None:
-    """Serve an environment until interrupted; the arguments are those of `app`, besides `host` and `port`.
+    """Serve an environment to OpenEnv clients until interrupted.
 
-    Clients that are slow to send a request or to take an answer are left, which `uvicorn.run` does not do. Raises
-    ImportError where uvicorn is not installed; OSError where it cannot listen; ValueError, TypeError as `app` does.
+    Clients that are slow to send a request or to read an answer are disconnected, which
+    `uvicorn.run` does not do.
+
+    Args:
+        env_id: As in `gymnasium.make`, or `module:Class`.
+        host: The address to listen at.
+        port: The port to listen at.
+        sessions: Episodes that may be played at the same time.
+        allow_hosts: More names under which clients ask, such as those of a container or a proxy.
+        options: Options of the environment, and `split`; see `app`.
+
+    Raises:
+        ImportError: uvicorn is not installed.
+        OSError: The server cannot listen there.
+        ValueError, TypeError: The environment cannot be made.
     """
     application = app(env_id, sessions, allow_hosts={host, *allow_hosts}, **options)
-    server = patient_server(application, ws_max_size=BODY)
-    with socket.create_server(
-        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-    ) as listener:
+    server = patient_server(application, ws_max_size=MAX_BODY)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
         server.run(sockets=[listener])
 
 
 def app(env_id: str, sessions: int = 64, allow_hosts: Collection[str] = (), **options: Any) -> Any:
-    """Return an ASGI application for `uvicorn.run(app(…), host="127.0.0.1", port=8000)`; better is `serve`.
+    """Return an ASGI application that serves an environment to OpenEnv clients.
 
-    A request or a socket is refused whose `Host` is neither loopback, nor the address that it was sent to, nor a name
-    that is allowed, or that comes from a page of another site: such a page would act, and run code in a tool's sandbox.
+    `uvicorn.run(app(…), host="127.0.0.1", port=8000)` runs it; `serve` does so with timeouts.
+
+    A request or websocket is refused if its `Host` header is neither loopback, nor the address that
+    it was sent to, nor an allowed name, or if it comes from a web page of another site: such a page
+    could act in the environment and run code in a tool's sandbox.
 
     Args:
         env_id: As in `gymnasium.make`, or `module:Class`.
-        sessions: Episodes that may be played at the same time, each in a connection of its own.
-        allow_hosts: More names under which clients ask, as those of a container or a proxy.
-        options: The environment's own. `split` names the first split; all that can be opened are served.
+        sessions: Episodes that may be played at the same time, each in its own connection.
+        allow_hosts: More names under which clients ask, such as those of a container or a proxy.
+        options: Options of the environment. `split` names the default split; every split that can
+            be opened is served.
 
-    Raises ValueError, TypeError where it cannot be made.
+    Raises:
+        ValueError, TypeError: The environment cannot be made.
     """
-    first = options.pop("split", SPLITS[0])
-    splits = {first: open_split(env_id, {**options, "split": first})}
-    for name in (one for one in SPLITS if one != first):
+    default_split = options.pop("split", SPLITS[0])
+    splits = {default_split: open_split(env_id, {**options, "split": default_split})}
+    for name in SPLITS:
+        if name == default_split:
+            continue
         with suppress(ValueError):  # such as a set without tasks of this split
             split = open_split(env_id, {**options, "split": name})
             if not split.repeats_training:
                 splits[name] = split
-    places = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=IDLE)
-    name = env_id.replace("/", "-")
-    served = create_fastapi_app(
-        lambda: Served(splits), Say, Observed, concurrency_config=places, env_name=name
+    application = create_fastapi_app(
+        lambda: Served(splits),
+        Say,
+        Observed,
+        concurrency_config=ConcurrencyConfig(
+            max_concurrent_envs=sessions, session_timeout=IDLE_TIMEOUT
+        ),
+        env_name=env_id.replace("/", "-"),
     )
-    return _Guarded(served, Hosts(allow_hosts))
+    return _GuardedApplication(application, Hosts(allow_hosts))
 
 
-class _Guarded:
-    """An application behind the rules for all servers of ours: who may ask, how much, and how slowly."""
+class _GuardedApplication:
+    """An ASGI application behind our servers' limits: who may ask, how much, and how slowly."""
 
-    def __init__(self, served: Any, hosts: Hosts) -> None:
-        self._served, self._hosts, self._bodies = served, hosts, HeldBytes()
+    def __init__(self, application: Any, hosts: Hosts) -> None:
+        self._application = application
+        self._hosts = hosts
+        self._bodies = HeldBytes()
 
-    def __getattr__(self, name: str) -> Any:  # its routes, say
-        return getattr(self._served, name)
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the guarded application, such as its routes."""
+        return getattr(self._application, name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._serve_request(scope, receive, send)
         elif scope["type"] == "websocket":
-            await self._talk(scope, receive, send)
+            await self._serve_websocket(scope, receive, send)
         else:
-            await self._served(scope, receive, send)
+            await self._application(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body, whole = body_of(receive), bytearray()
+    async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the whole body within its limits, then let the application answer."""
+        body_parts = body_of(receive)
+        body = bytearray()
         with self._bodies.share() as share, suppress(ConnectionError):
             try:
                 admit(self._hosts, scope)
-                async for part in body:
-                    whole += part
-                    _count(len(part), share)
+                async for part in body_parts:
+                    body += part
+                    _add_to_body(len(part), share)
             except Refusal as refusal:
                 share.close()
-                await refuse(refusal, body, send)
+                await refuse(refusal, body_parts, send)
                 return
-            read = False
+            is_body_delivered = False
 
-            async def again() -> Mapping[str, Any]:
-                nonlocal read
-                if read:
+            async def receive_whole_body() -> Mapping[str, Any]:
+                nonlocal is_body_delivered
+                if is_body_delivered:
                     return await receive()
-                read = True
-                return {"type": "http.request", "body": bytes(whole), "more_body": False}
+                is_body_delivered = True
+                return {"type": "http.request", "body": bytes(body), "more_body": False}
 
-            await self._served(scope, again, send)
+            await self._application(scope, receive_whole_body, send)
 
-    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Accept a websocket, and hand it to the application when its first message has come.
+
+        A session costs an environment, so a client that connects and says nothing gets none. The
+        application then sees `connect` and the first message as if they came now; its own `accept`
+        is left out, since the websocket has been accepted already.
+        """
         connect = await receive()
         try:
             admit(self._hosts, scope)
         except Refusal:
-            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: 403
+            # Closed before it is accepted, which clients see as status 403.
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
             return
         await send({"type": "websocket.accept"})
-        first = await _message(receive, send, PATIENCE)
-        if first["type"] == "websocket.disconnect":
+        first_message = await _receive_message(receive, send, FIRST_MESSAGE_TIMEOUT)
+        if first_message["type"] == "websocket.disconnect":
             return
-        waiting = [first, connect]  # what the application is to hear first, last first
+        waiting_messages = deque([connect, first_message])
 
-        async def hear() -> Mapping[str, Any]:
-            return waiting.pop() if waiting else await _message(receive, send, IDLE)
+        async def receive_in_order() -> Mapping[str, Any]:
+            if waiting_messages:
+                return waiting_messages.popleft()
+            return await _receive_message(receive, send, IDLE_TIMEOUT)
 
-        async def say(message: Mapping[str, Any]) -> None:
+        async def send_unless_accept(message: Mapping[str, Any]) -> None:
             if message["type"] != "websocket.accept":
                 await send(message)
 
-        await self._served(scope, hear, say)
+        await self._application(scope, receive_in_order, send_unless_accept)
 
 
-def _count(size: int, share: Share) -> None:
-    if share.held + size > BODY:
-        raise Refusal(413, f"the body has more than {BODY} bytes; send less at once")
-    share.add(size, BODIES, "requests")
+def _add_to_body(size: int, share: Share) -> None:
+    """Count bytes of a request's body; raise Refusal if it, or all bodies together, are too
+    large."""
+    if share.held + size > MAX_BODY:
+        raise Refusal(413, f"the body has more than {MAX_BODY} bytes; send less at once")
+    share.add(size, MAX_BODIES, "requests")
 
 
-async def _message(receive: Receive, send: Send, patience: float) -> Mapping[str, Any]:
-    """Return what comes through a socket; its end, of the server's making, where that is too late or too large."""
+async def _receive_message(receive: Receive, send: Send, timeout: float) -> Mapping[str, Any]:
+    """Return the next message of a websocket.
+
+    If none comes within `timeout` seconds, or it is too large, the websocket is closed and a
+    `websocket.disconnect` is returned.
+    """
     try:
-        message = await asyncio.wait_for(receive(), patience)
+        message = await asyncio.wait_for(receive(), timeout)
     except TimeoutError:
-        code, why = 1001, f"nothing came for {patience:g} s"
+        code = _GOING_AWAY
+        reason = f"nothing came for {timeout:g} s"
     else:
-        text = message.get("text") or ""
-        if len(text) + len(message.get("bytes") or b"") <= BODY:
+        size = len(message.get("text") or "") + len(message.get("bytes") or b"")
+        if size <= MAX_BODY:
             return message
-        code, why = 1009, f"a message has more than {BODY} characters"
-    await send({"type": "websocket.close", "code": code, "reason": why})
-    return {"type": "websocket.disconnect", "code": code, "reason": why}
+        code = _TOO_BIG
+        reason = f"a message has more than {MAX_BODY} characters"
+    await send({"type": "websocket.close", "code": code, "reason": reason})
+    return {"type": "websocket.disconnect", "code": code, "reason": reason}
 
 
 class ServerFailure(EnvFailure, ValueError):
-    """An OpenEnv server that does not answer, or whose answer cannot be used: the URL is wrong, or the server is."""
+    """No OpenEnv server answers at a URL, or its answer cannot be used.
+
+    It is a ValueError, too, since the URL may be wrong.
+    """
 
 
 class Remote(TextEnv):
-    """An OpenEnv server's environment, whoever wrote it.
+    """An environment on an OpenEnv server, whoever wrote it.
 
     Args:
         url: The server, such as `http://127.0.0.1:8000`.
-        split: Which of its tasks, where it has any; else an episode is drawn by a seed.
-        action: The field of an action that takes the text; by default the one text that it needs.
-        observation: The field that is shown; by default `text`, else the observation as JSON.
-        timeout: Seconds for an answer.
+        split: Which of the server's tasks to play; if it has none, an episode is drawn from a seed.
+        action: The field of an action that takes the text; by default its only required text.
+        observation: The field that is shown; without such a field, the observation as JSON.
+        timeout: Seconds for an answer, of at most `MAX_ANSWER` bytes.
         max_turns: Turn limit beside the server's own.
 
-    An answer has at most `ANSWER` bytes. Raises ServerFailure, which is a ValueError and an EnvFailure, where the
-    server does not answer, or not as OpenEnv prescribes; ValueError where an action needs other than one text.
+    Raises:
+        ServerFailure: The server does not answer, or not as OpenEnv prescribes.
+        ValueError: `action` is needed: an action requires no text, or several.
     """
 
     shared = TextEnv.shared | {"tasks"}
@@ -328,107 +401,125 @@ class Remote(TextEnv):
         max_turns: int = 64,
     ) -> None:
         super().__init__(max_turns)
-        self.url, self.split, self.timeout, self.shown = (
-            url.rstrip("/"),
-            split,
-            timeout,
-            observation,
-        )
+        self.url = url.rstrip("/")
+        self.split = split
+        self.timeout = timeout
+        self.shown = observation
         try:
-            fields, needed = _fields(self._get("/schema")["action"])
-            self.tasks = self._count()
+            action_schema = self._get("/schema")["action"]
+            fields = _field_names(action_schema)
+            required_texts = _required_text_fields(action_schema)
+            self.tasks = self._fetch_task_indices()
         except (HttpFailure, ShapeError) as error:
             raise ServerFailure(
                 f"url is {url!r}, where no OpenEnv server answers: {error}"
             ) from None
-        if not action and len(needed) != 1:
-            listed = ", ".join(fields)
+        if not action and len(required_texts) != 1:
             raise ValueError(
-                f"an action of {url} has the fields {listed}; name the one for the text with action=…"
+                f"an action of {url} has the fields {', '.join(fields)}; "
+                "name the one for the text with action=…"
             )
-        self.action = action or needed[0]
-        self._opened: Mapping[str, Any] = {}  # what the server says at the beginning
+        self.action = action or required_texts[0]
+        self._first_observation: Mapping[str, Any] = {}
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         seed = int(rng.integers(2**31))
-        chosen = (
-            {}
-            if self.tasks is None
-            else {"split": self.split, "index": choose_index(rng, options, self.tasks)}
+        reset_options: dict[str, Any] = {}
+        if self.tasks is not None:
+            index = choose_index(rng, options, self.tasks)
+            reset_options = {"split": self.split, "index": index}
+        self._first_observation, text = self._ask(
+            "reset", self._read_first_observation, seed=seed, **reset_options
         )
-        self._opened, text = self._ask("reset", self._begun, seed=seed, **chosen)
-        self.task_id = str(self._opened.get("task_id") or chosen.get("index", seed))
+        task_id = self._first_observation.get("task_id") or reset_options.get("index", seed)
+        self.task_id = str(task_id)
         return text
 
     def on_step(self, text: str) -> Reply:
-        """Send a text; an answer without a reward where the episode failed is a failure here, too."""
-        return self._ask("step", self._reply, {self.action: text})
+        """Send a text; an episode that failed on the server is an infrastructure failure here."""
+        return self._ask("step", self._read_reply, {self.action: text})
 
-    def _begun(self, result: Any) -> tuple[Mapping[str, Any], str]:
-        seen = _seen(result)
+    def _read_first_observation(self, result: Any) -> tuple[Mapping[str, Any], str]:
+        """Return the observation that begins an episode, and the text that is shown of it."""
+        observation = _observation_of(result)
         for name in ("messages", "tools"):
-            if not isinstance(seen.get(name) or [], list):
-                raise ShapeError(f"{name} is {seen[name]!r:.60}; expected a list")
-        return seen, self._text(seen)
+            if not isinstance(observation.get(name) or [], list):
+                raise ShapeError(f"{name} is {observation[name]!r:.60}; expected a list")
+        return observation, self._shown_text(observation)
 
-    def _reply(self, result: Any) -> Reply:
-        seen = _seen(result)
-        if seen.get("outcome") in (Outcome.INFRA_ERROR, Outcome.TOOL_ERROR):
-            raise EnvFailure(f"{self.url} ended the episode with {seen.get('stop')}")
+    def _read_reply(self, result: Any) -> Reply:
+        """Turn the answer to an action into our `Reply`; raise EnvFailure if the episode failed.
+
+        A server of another make may send any `stop`, so only our own stop reasons are taken over.
+        """
+        observation = _observation_of(result)
+        if observation.get("outcome") in (Outcome.INFRA_ERROR, Outcome.TOOL_ERROR):
+            raise EnvFailure(f"{self.url} ended the episode with {observation.get('stop')}")
         stop = None
         if result.done:
-            stop = StopReason.MAX_TURNS if seen.get("truncated") else StopReason.GOAL
-            if seen.get("stop") in [*StopReason]:  # another's server may mean something else by it
-                stop = StopReason(seen["stop"])
-        role = (seen.get("messages") or [{"role": "user"}])[-1]["role"]
-        return Reply(self._text(seen), float(result.reward or 0.0), stop, role)
+            stop = StopReason.MAX_TURNS if observation.get("truncated") else StopReason.GOAL
+            if observation.get("stop") in [*StopReason]:
+                stop = StopReason(observation["stop"])
+        messages = observation.get("messages") or [{"role": "user"}]
+        return Reply(
+            self._shown_text(observation),
+            reward=float(result.reward or 0.0),
+            stop=stop,
+            role=messages[-1]["role"],
+        )
 
     def messages(self, observation: str) -> list[dict[str, str]]:
-        return self._opened.get("messages") or super().messages(observation)
+        return self._first_observation.get("messages") or super().messages(observation)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        return self._opened.get("tools") or []
+        return self._first_observation.get("tools") or []
 
     def fork(self) -> "Remote":
-        """Return a copy in a connection of its own, brought to the same state by playing the episode again.
+        """Return a copy in its own connection, brought to the same state by replaying the episode.
 
-        Raises RuntimeError where the server answered other than it did.
+        Raises:
+            RuntimeError: The server answered differently than it did before.
         """
-        client = vars(self).pop("_client", None)  # the copy opens its own
-        twin = super().fork()
+        client = vars(self).pop("_client", None)  # not copied: the fork opens its own
+        fork = super().fork()
         if client is not None:
             vars(self)["_client"] = client
         if self._began:
-            twin.restore(self.snapshot())
-        return twin
+            fork.restore(self.snapshot())
+        return fork
 
     def close(self) -> None:
         """End the connection, and with it the server's session."""
-        if client := vars(self).pop("_client", None):
+        client = vars(self).pop("_client", None)
+        if client is not None:
             client.close()
 
     @cached_property
     def _client(self) -> Any:
-        size = ANSWER / 2**20
-        return GenericEnvClient(
-            self.url, message_timeout_s=self.timeout, max_message_size_mb=size
-        ).sync()
+        client = GenericEnvClient(
+            self.url, message_timeout_s=self.timeout, max_message_size_mb=MAX_ANSWER / 2**20
+        )
+        return client.sync()
 
-    def _ask(self, what: str, read: Callable[[Any], T], *args: Any, **kwargs: Any) -> T:
-        """Return what `read` makes of an answer; EnvFailure where the server failed, or it cannot be read."""
+    def _ask(self, request: str, read: Callable[[Any], T], *args: Any, **kwargs: Any) -> T:
+        """Send `reset` or `step` to the server, and return what `read` makes of its answer.
+
+        Raises:
+            EnvFailure: The server failed, or its answer cannot be read.
+        """
         try:
-            return read(getattr(self._client, what)(*args, **kwargs))
+            send = getattr(self._client, request)
+            return read(send(*args, **kwargs))
         except EnvFailure:
             raise
-        except (
-            Exception
-        ) as error:  # whatever a server that is broken or hostile makes of the package's client
+        except Exception as error:
+            # Of any type: a broken or hostile server may raise anything in the package's client.
             self.close()
-            why = " ".join(f"{error}".split())[:300] or type(error).__name__
-            raise EnvFailure(f"{self.url} did not answer {what}: {why}") from error
+            reason = " ".join(f"{error}".split())[:300] or type(error).__name__
+            raise EnvFailure(f"{self.url} did not answer {request}: {reason}") from error
 
     def _http(self, path: str) -> JsonClient:
-        return JsonClient(self.url, path, limits=Limits(self.timeout, 1, ANSWER))
+        return JsonClient(self.url, path, limits=Limits(self.timeout, 1, MAX_ANSWER))
 
     def _get(self, path: str) -> Node:
         client = self._http(path)
@@ -437,19 +528,23 @@ class Remote(TextEnv):
         finally:
             client.close()
 
-    def _count(self) -> range | None:
-        """Return the numbers of the split's tasks; None where the server has none."""
+    def _fetch_task_indices(self) -> range | None:
+        """Ask the server for the number of the split's tasks; return their indices, None if none.
+
+        Listing tasks is optional in OpenEnv: a server without them answers with an error status.
+        """
         try:
-            names = self._get("/list_environments").array()
+            environment_names = self._get("/list_environments").array()
         except HttpFailure as failure:
             if failure.status:
                 return None
             raise
-        if not names:
+        if not environment_names:
             return None
-        client = self._http(f"/{names[0].string()}/num_tasks")
+        client = self._http(f"/{environment_names[0].string()}/num_tasks")
         try:
-            return range(client.post({"split": self.split})["num_tasks"].integer(0, 2**31))
+            answer = client.post({"split": self.split})
+            return range(answer["num_tasks"].integer(0, 2**31))
         except HttpFailure as failure:
             if failure.status == httpx.codes.NOT_IMPLEMENTED:
                 return None
@@ -457,23 +552,33 @@ class Remote(TextEnv):
         finally:
             client.close()
 
-    def _text(self, seen: Mapping[str, Any]) -> str:
-        text = seen.get(self.shown)
-        return text if isinstance(text, str) else json.dumps(seen, ensure_ascii=False)
+    def _shown_text(self, observation: Mapping[str, Any]) -> str:
+        """Return the observation's field for the agent; without such a text, all of it as JSON."""
+        text = observation.get(self.shown)
+        if isinstance(text, str):
+            return text
+        return json.dumps(observation, ensure_ascii=False)
 
 
-def _fields(action: Node) -> tuple[list[str], list[str]]:
-    """Return the fields of an action by its JSON schema, and those of them that are texts and needed."""
-    known = action["properties"].object() if "properties" in action else {}
-    required = (
-        [name.string() for name in action["required"].array()] if "required" in action else []
-    )
-    kinds = {name: action["properties"][name].object().get("type") for name in required}
-    return list(known), [name for name, kind in kinds.items() if kind == "string"]
+def _field_names(action_schema: Node) -> list[str]:
+    """Return the names of an action's fields."""
+    if "properties" not in action_schema:
+        return []
+    return list(action_schema["properties"].object())
 
 
-def _seen(result: Any) -> Mapping[str, Any]:
-    """Return an answer's observation; ShapeError where it is none."""
-    if not isinstance(result.observation, dict):
-        raise ShapeError(f"its observation is {result.observation!r:.60}; expected an object")
-    return result.observation
+def _required_text_fields(action_schema: Node) -> list[str]:
+    """Return the names of an action's fields that are required and take a text."""
+    if "required" not in action_schema:
+        return []
+    names = [name.string() for name in action_schema["required"].array()]
+    properties = action_schema["properties"]
+    return [name for name in names if properties[name].object().get("type") == "string"]
+
+
+def _observation_of(result: Any) -> Mapping[str, Any]:
+    """Return the observation of a server's answer; raise ShapeError if it is no JSON object."""
+    observation = result.observation
+    if not isinstance(observation, dict):
+        raise ShapeError(f"its observation is {observation!r:.60}; expected an object")
+    return observation

@@ -283,7 +283,7 @@ def test_sockets_that_say_nothing_take_no_place(serve):
 def test_a_socket_that_says_nothing_is_left(serve, monkeypatch):
     from turngym.envs.adapters import openenv
 
-    monkeypatch.setattr(openenv, "PATIENCE", 0.1)
+    monkeypatch.setattr(openenv, "FIRST_MESSAGE_TIMEOUT", 0.1)
     url = serve(openenv.app("turngym/Math-v0", difficulty=1))
     with socket_to(url) as connection:
         came = b""
@@ -297,7 +297,7 @@ def test_a_session_without_messages_ends_and_gives_its_place_to_others(serve, mo
 
     from turngym.envs.adapters import openenv
 
-    monkeypatch.setattr(openenv, "IDLE", 0.1)
+    monkeypatch.setattr(openenv, "IDLE_TIMEOUT", 0.1)
     url = serve(openenv.app("turngym/Math-v0", sessions=1, difficulty=1))
     with GenericEnvClient(base_url=url).sync() as client:
         client.reset(split="train", index=5)
