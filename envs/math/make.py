@@ -15,7 +15,8 @@ from ..sources import DataSet, is_file, load_tasks, read_data_sets
 from ..tasks import Tasks, refuse, strict
 from .grading.boxed_answer import extract_answer
 from .grading.grader import MathGrader
-from .problems.tasks import MIXED, MathTasks
+from .problems.families import MIXED
+from .problems.tasks import MathTasks
 from .reasoning.grader import ReasoningGrader
 from .reasoning.tasks import PREFIX, ReasoningTasks
 
