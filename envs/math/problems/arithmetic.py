@@ -4,9 +4,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem, phrase_value_question
+from .problem import Problem, ProblemFamily, make_problem, phrase_value_question
 
-ARITHMETIC = Family("arithmetic")
+ARITHMETIC = ProblemFamily("arithmetic")
 
 
 @ARITHMETIC.kind(level=1)

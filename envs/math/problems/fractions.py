@@ -3,11 +3,11 @@
 from fractions import Fraction
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem, phrase_value_question
+from .problem import Problem, ProblemFamily, make_problem, phrase_value_question
 from .vocabulary import PEOPLE, THINGS
 from .writing import write_decimal
 
-FRACTIONS = Family("fractions")
+FRACTIONS = ProblemFamily("fractions")
 
 SHORT_DENOMINATORS = (2, 4, 5, 8, 10, 20)
 """Denominators of fractions whose decimals are finite and short."""

@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem, phrase_solve_question
+from .problem import Problem, ProblemFamily, make_problem, phrase_solve_question
 from .writing import linear_expression, signed_term
 
-LINEAR = Family("linear")
+LINEAR = ProblemFamily("linear")
 
 
 @LINEAR.kind(level=1)

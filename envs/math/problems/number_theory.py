@@ -3,9 +3,9 @@
 from math import gcd, lcm
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem
+from .problem import Problem, ProblemFamily, make_problem
 
-NUMBER_THEORY = Family("number-theory")
+NUMBER_THEORY = ProblemFamily("number-theory")
 
 
 @NUMBER_THEORY.kind(level=1)

@@ -3,11 +3,11 @@
 from fractions import Fraction
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem
+from .problem import Problem, ProblemFamily, make_problem
 from .vocabulary import PEOPLE, THINGS
 from .writing import write_decimal
 
-PERCENT = Family("percent")
+PERCENT = ProblemFamily("percent")
 
 
 @PERCENT.kind(level=1)

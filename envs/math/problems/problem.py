@@ -1,7 +1,7 @@
 """What every kind of generated problem is made with.
 
 A kind of problem is a function that draws numbers and words from a `KeyedRandom` and returns a
-`Problem`. It registers itself with the `Family` of its subject:
+`Problem`. It registers itself with the `ProblemFamily` of its subject:
 
     @ARITHMETIC.kind(level=1)
     def ask_small_sum(rng: KeyedRandom) -> Problem: ...
@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 ProblemKind = Callable[[KeyedRandom], Problem]
 
 
-class Family:
+class ProblemFamily:
     """The kinds of problem of one subject, by difficulty, in the order in which they are written.
 
     Args:

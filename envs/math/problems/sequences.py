@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem
+from .problem import Problem, ProblemFamily, make_problem
 from .writing import signed_term
 
-SEQUENCES = Family("sequences")
+SEQUENCES = ProblemFamily("sequences")
 
 
 @SEQUENCES.kind(level=1)

@@ -1,9 +1,9 @@
 """Sums of two or three numbers: the easiest problems, with which a small model can be trained."""
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem, phrase_value_question
+from .problem import Problem, ProblemFamily, make_problem, phrase_value_question
 
-SUMS = Family("sums")
+SUMS = ProblemFamily("sums")
 
 
 @SUMS.kind(level=1)

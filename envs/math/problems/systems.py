@@ -4,10 +4,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem
+from .problem import Problem, ProblemFamily, make_problem
 from .writing import linear_expression, signed_term
 
-SYSTEMS = Family("systems")
+SYSTEMS = ProblemFamily("systems")
 
 
 @SYSTEMS.kind(level=1)

@@ -4,10 +4,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem
+from .problem import Problem, ProblemFamily, make_problem
 from .writing import write_decimal
 
-UNITS = Family("units")
+UNITS = ProblemFamily("units")
 
 
 class UnitPair(NamedTuple):

@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 from ...keyed_random import KeyedRandom
-from .problem import Family, Problem, make_problem
+from .problem import Problem, ProblemFamily, make_problem
 from .vocabulary import CONTAINERS, PEOPLE, THINGS, draw_two_people
 
-WORDS = Family("words")
+WORDS = ProblemFamily("words")
 
 
 @WORDS.kind(level=1)
