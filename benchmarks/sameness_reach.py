@@ -12,7 +12,7 @@ from typing import Any
 PATHS = {
     # envs: generated problems and tasks
     "KeyedRandom": "turngym.envs.keyed_random.KeyedRandom",
-    "PROBLEM_FAMILIES": "turngym.envs.math.problems.tasks.FAMILIES",
+    "PROBLEM_FAMILIES": "turngym.envs.math.problems.families.FAMILIES",
     # envs: graders
     "EXTRACTIONS": "turngym.envs.math.grading.boxed_answer.EXTRACTIONS",
     "MathGrader": "turngym.envs.math.MathGrader",

@@ -1,8 +1,10 @@
-"""Math questions: generated, from files or from known data sets, in one turn or with a Python tool over several.
+"""Math questions, in one turn or with a Python tool over several turns.
 
-- `make`: the environments, made from their options; the data sets known by name
+The questions are generated, read from files or from data sets, or made by reasoning-gym.
+
+- `make`: makes the environments from their options; lists the data sets that have short names
 - `problems`: generated problems
-- `grading`: whether a completion answers a question
+- `grading`: decides whether a completion answers a question
 - `reasoning`: tasks that reasoning-gym makes and scores
 """
 

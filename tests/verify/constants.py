@@ -232,7 +232,8 @@ def floors() -> dict[str, float]:
 def generated() -> Iterator[Source]:
     """Yield each family of generated math, at all difficulties."""
     from turngym.envs.math import MathGrader, MathTasks
-    from turngym.envs.math.problems.tasks import DIFFICULTIES, FAMILIES
+    from turngym.envs.math.problems.families import FAMILIES
+    from turngym.envs.math.problems.tasks import DIFFICULTIES
 
     for family in FAMILIES:
         test, train = (MathTasks(split, DIFFICULTIES, (family,)) for split in ("test", "train"))

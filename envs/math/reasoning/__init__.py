@@ -1,6 +1,6 @@
 """Tasks of reasoning-gym.
 
 - `tasks`: the tasks that it makes
-- `grader`: the answers that it scores, and those that are refused first
+- `grader`: grades answers: some are refused, some are computed here, the others it scores itself
 - `worker`: the child process in which it scores
 """

@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 
 from turngym.envs.math import MathGrader
-from turngym.envs.math.make import boxed, data_sets, joined, load, unframed
+from turngym.envs.math.make import (
+    data_sets,
+    extract_last_box,
+    join_answers,
+    load_tasks_and_grader,
+    remove_answer_instructions,
+)
 from turngym.envs.rows import SourceOptions
 from turngym.envs.sources import is_hub_name, load_hub
 
@@ -187,19 +193,22 @@ def test_a_bad_gold_is_named_with_its_part():
     ],
 )
 def test_the_gold_of_a_solution_is_its_last_box(solution, gold):
-    assert boxed(solution) == gold
+    assert extract_last_box(solution) == gold
 
 
 def test_what_is_no_solution_list_or_chat_is_refused():
     with pytest.raises(ValueError, match=r"it needs a \\boxed\{\} answer"):
-        boxed("4")
+        extract_last_box("4")
     for value in ([], "4", [None]):
         with pytest.raises(ValueError, match="it needs"):
-            joined(value)
+            join_answers(value)
     for value in ("text", [], [{"role": "user"}], [{"content": "a"}, {"content": "b"}]):
         with pytest.raises(ValueError, match="it needs"):
-            unframed(value)
-    assert unframed([{"content": "Solve x = 1.\n\nShow it."}]) == "Solve x = 1.\n\nShow it."
+            remove_answer_instructions(value)
+    assert (
+        remove_answer_instructions([{"content": "Solve x = 1.\n\nShow it."}])
+        == "Solve x = 1.\n\nShow it."
+    )
 
 
 def test_every_entry_of_the_table_is_complete():
@@ -232,14 +241,14 @@ def write(path, **row):
 def test_a_file_that_exists_is_read_whatever_its_name(here, name):
     write(here / name, problem="1 + 1?", answer="2")
     for source in (name, Path(name)):
-        tasks, grader = load(source, SourceOptions(split="test"), GRADER)
+        tasks, grader = load_tasks_and_grader(source, SourceOptions(split="test"), GRADER)
         assert (len(tasks), tasks[0].gold, tasks.split, grader) == (1, "2", "test", GRADER)
 
 
 def test_many_names_are_no_file(here):
     write(here / "t.jsonl", problem="p", answer="1")
     names = ",".join(["chain_sum"] * 50)
-    tasks, _ = load(f"reasoning-gym:{names}", SourceOptions(), GRADER)
+    tasks, _ = load_tasks_and_grader(f"reasoning-gym:{names}", SourceOptions(), GRADER)
     assert tasks[49].id == "chain_sum-train-0"
 
 
@@ -248,15 +257,17 @@ def test_the_options_of_a_file_reach_it(here):
     options = SourceOptions(
         problem_field="ask", answer_field="reply", bad_rows=1, check_gold=GRADER.check_gold
     )
-    assert load(str(path), options, GRADER)[0][0].prompt == "1 + 1?"
+    assert load_tasks_and_grader(str(path), options, GRADER)[0][0].prompt == "1 + 1?"
     with pytest.raises(
         ValueError, match=r"holdout is 1e-09 and leaves no task of .*t.jsonl for valid"
     ):
-        load(path, SourceOptions("valid", 1e-9, problem_field="ask", answer_field="reply"), GRADER)
+        load_tasks_and_grader(
+            path, SourceOptions("valid", 1e-9, problem_field="ask", answer_field="reply"), GRADER
+        )
     with pytest.raises(
         ValueError, match=r"config is 'main', but .*t.jsonl is a file; leave it out"
     ):
-        load(path, SourceOptions(config="main"), GRADER)
+        load_tasks_and_grader(path, SourceOptions(config="main"), GRADER)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +288,7 @@ def test_what_looks_like_a_path_and_is_none_says_so(source, here):
         FileNotFoundError,
         match=r"task file .*absent.* does not exist|task file a/b/c does not exist",
     ):
-        load(source, SourceOptions(), GRADER)
+        load_tasks_and_grader(source, SourceOptions(), GRADER)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +297,7 @@ def test_what_looks_like_a_path_and_is_none_says_so(source, here):
 )
 def test_an_unknown_name_is_answered_with_what_there_is(name, hint, here):
     with pytest.raises(ValueError) as caught:
-        load(name, SourceOptions(), GRADER)
+        load_tasks_and_grader(name, SourceOptions(), GRADER)
     there_is = f"unknown task set {name!r}; {hint}the data sets are gsm8k, math, math500, aime24, aime25, amc23, minerva, "
     assert str(caught.value).startswith(there_is)
     assert str(caught.value).endswith(
@@ -308,4 +319,4 @@ def test_options_that_reasoning_gym_would_ignore_are_refused(option):
         ValueError,
         match=f"{next(iter(option))} is .*, but reasoning-gym makes its tasks; leave it out",
     ):
-        load("reasoning-gym:chain_sum", SourceOptions(**option), GRADER)
+        load_tasks_and_grader("reasoning-gym:chain_sum", SourceOptions(**option), GRADER)

@@ -13,7 +13,8 @@ from gymnasium.utils.env_checker import check_env
 import turngym
 from turngym.envs.math import make_math, make_math_python
 from turngym.envs.math.grading import grader as grade
-from turngym.envs.math.problems.tasks import DIFFICULTIES, FAMILIES
+from turngym.envs.math.problems.families import FAMILIES
+from turngym.envs.math.problems.tasks import DIFFICULTIES
 from turngym.tools import ToolCall, get_format
 from turngym.tools.python import LEVELS
 

@@ -6,7 +6,8 @@ import pytest
 
 from turngym.envs.math import MathGrader, MathTasks
 from turngym.envs.math.grading import grader as grade_module
-from turngym.envs.math.problems.tasks import FAMILIES, read_off
+from turngym.envs.math.problems.families import FAMILIES
+from turngym.envs.math.problems.tasks import read_off
 from turngym.envs.question.env import QuestionEnv
 from turngym.envs.registry import make
 

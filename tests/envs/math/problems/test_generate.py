@@ -8,8 +8,9 @@ import pytest
 
 from turngym.envs.keyed_random import KeyedRandom
 from turngym.envs.math.grading.grader import MathGrader
-from turngym.envs.math.problems.families import decimal, signed
-from turngym.envs.math.problems.tasks import DIFFICULTIES, FAMILIES, MIXED, MathTasks
+from turngym.envs.math.problems.families import FAMILIES, MIXED
+from turngym.envs.math.problems.tasks import DIFFICULTIES, MathTasks
+from turngym.envs.math.problems.writing import signed_term, write_decimal
 from turngym.envs.splits import SPLITS, text_share
 
 
@@ -247,14 +248,24 @@ def test_the_text_states_the_problem_that_the_gold_answers(family, level, text, 
 
 
 def test_terms_are_written_as_people_write_them():
-    assert [signed(3, "y"), signed(-1, "y"), signed(1), signed(0), signed(-7)] == [
+    assert [
+        signed_term(3, "y"),
+        signed_term(-1, "y"),
+        signed_term(1),
+        signed_term(0),
+        signed_term(-7),
+    ] == [
         " + 3y",
         " - y",
         " + 1",
         "",
         " - 7",
     ]
-    assert [decimal(Fraction(3, 4)), decimal(Fraction(-1, 8)), decimal(Fraction(2))] == [
+    assert [
+        write_decimal(Fraction(3, 4)),
+        write_decimal(Fraction(-1, 8)),
+        write_decimal(Fraction(2)),
+    ] == [
         "0.75",
         "-0.125",
         "2.0",

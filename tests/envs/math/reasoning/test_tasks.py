@@ -10,7 +10,7 @@ from turngym.envs.math import make_math, make_math_python
 from turngym.envs.math.grading.calculus import Unconfined
 from turngym.envs.math.reasoning import tasks as reasoning
 from turngym.envs.math.reasoning.grader import ReasoningGrader, _workers
-from turngym.envs.math.reasoning.tasks import REFUSED, SIZE, Gold, ReasoningTasks, offered
+from turngym.envs.math.reasoning.tasks import REFUSED, SIZE, EntryKey, Gold, ReasoningTasks, offered
 
 pytest.importorskip("reasoning_gym")
 GRADER = ReasoningGrader(deadline=60)
@@ -281,7 +281,7 @@ def test_countdown_is_paid_for_the_numbers_that_are_given_and_for_the_target():
 
 def test_countdown_is_not_paid_for_what_is_nearly_the_target():
     gold = Gold("100*9 + 1/7*0 + 3")
-    gold.entry = ("countdown", 0, 0)
+    gold.entry = EntryKey("countdown", 0, 0)
     assert graded(gold, "100*9 + 1/7*0 + 3").score == 1.0
     assert graded(gold, "100*9 + 3 + 0/7*1").score == 1.0
     assert graded(gold, "(100*9*1 + 3) + (0 - 0)/7").score == 0.0
