@@ -1,8 +1,8 @@
-"""The interface of a tool: a name, a JSON schema, `call`, and the life cycle `reset`, `fork`, `close`.
+"""The interface of a tool: its name, JSON schema, `call` and life cycle.
 
 A call never raises because of what the agent wrote: the agent reads its mistake in a `ToolResult`.
-Only `ToolFailure`, which means that the tool itself could not run, leaves a call as an exception, so
-an infrastructure fault is never scored as the agent's play.
+Only `ToolFailure`, which means that the tool itself could not run, leaves a call as an exception,
+so an infrastructure fault is never scored as the agent's play.
 """
 
 from collections.abc import Mapping

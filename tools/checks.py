@@ -22,7 +22,7 @@ def check_range(name: str, value: float, low: float, high: float, unit: str) -> 
 
 
 def brief(text: str, most: int = 60) -> str:
-    """Return a text of at most `most` characters for a message: if it is longer, its head and `...`."""
+    """Return a text of at most `most` characters for a message: a longer one ends in `...`."""
     if len(text) <= most:
         return text
     return f"{text[: most - 3]}..."

@@ -1,7 +1,7 @@
-"""The docstring of `module:name`, read from the source text: nothing is imported, so nothing of it runs.
+"""The docstring of `module:name`, read from its source text without importing it.
 
-It is for lists of plugins. To import each of them would run code of every installed package, and load
-torch if one of them does.
+It is for lists of plugins. Importing all of them would run code of every package that declares
+one, and load torch if one of them does.
 """
 
 import ast
@@ -15,7 +15,7 @@ from inspect import cleandoc
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 MOST_REEXPORTS = 8  # modules that are followed from `from .module import name` to the definition
 
-# `Turn a text over. Twice.` -> `Turn a text over`; a full stop inside, as in `e.g. this`, ends no sentence.
+# `Turn it over. Then stop.` -> `Turn it over`. The stops in `e.g. this` end no sentence.
 _FIRST_SENTENCE = re.compile(r"(.+?)[.!?](?= [A-Z]|$)")
 
 
@@ -35,14 +35,14 @@ class ModuleText:
 
 
 def read_docstring(spec: str) -> str:
-    """Return the docstring of a function or class, or else that of its module; "" if neither has one.
+    """Return the docstring of a function or class, or else of its module; "" if neither has one.
 
     Args:
         spec: Where it is, in the form `package.module:name`.
 
     Raises:
-        ValueError: The spec has another form, there is no such module, its text is not Python, or it
-            does not define the name.
+        ValueError: The spec has another form, there is no such module, its text is not Python, or
+            it does not define the name.
     """
     module, colon, name = spec.partition(":")
     if not (module and colon and name.isidentifier()):
@@ -75,8 +75,8 @@ def _find_docstring(source: ModuleText, name: str, most_reexports: int) -> str:
         most_reexports: How many modules may still be followed, as two could import from each other.
 
     Returns:
-        The docstring; "" if there is none, or if the name is bound in another way, for instance by an
-        assignment.
+        The docstring; "" if there is none, or if the name is bound in another way, for instance by
+        an assignment.
 
     Raises:
         ValueError: The module, or one that is followed, cannot be read or does not define the name.

@@ -1,14 +1,15 @@
-"""Files in folders that somebody else may have made: read within limits, written under random names.
+"""Files in folders that somebody else may have made: no links, limits, random temporary names.
 
-The folder that a command names is the operator's and is followed wherever it leads: `root`, or without it
-the folder that contains the file. Below it no link is followed, neither to read nor to write, and only plain
-files are opened: a named pipe would block for ever, and a device may do anything.
+The folder that a command names is the operator's and is followed wherever it leads: `root`, or
+without it the folder that contains the file. Below it no link is followed, neither to read nor to
+write, and only plain files are opened: a named pipe would block for ever, and a device may do
+anything.
 
-A file is first written under a temporary name that is random and new, so that whoever made the folder
-cannot have put something else there, and two processes never share one.
+A file is first written under a temporary name that is random and new, so that whoever made the
+folder cannot have put something else there, and two processes never share one.
 
-Reading comes first, then writing, then locks and checks of folders, then TOML; the opening of paths without
-links, on which all of it rests, is at the end.
+Reading comes first, then writing, then locks and checks of folders, then TOML; the opening of paths
+without links, on which all of it rests, is at the end.
 """
 
 import errno
@@ -30,9 +31,9 @@ from typing import Any
 
 MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
 MOST_LINE = 1 << 25  # bytes of a line of data
-# A packed file may unpack to `LEAST` bytes, or to `MOST_RATIO` times its size if that is more. Household
-# games, which repeat themselves, shrink by a factor of 51; a file that is made to fill the memory by 1,000
-# with gzip and 7,000 with xz.
+# A packed file may unpack to `LEAST` bytes, or to `MOST_RATIO` times its size if that is more.
+# Household games, which repeat themselves, shrink by a factor of 51; a file that is made to fill
+# the memory by 1,000 with gzip and 7,000 with xz.
 LEAST = 1 << 25
 MOST_RATIO = 200
 MOST_TOML = 1 << 18  # bytes of a TOML file
@@ -52,7 +53,7 @@ _TEMPORARY = re.compile(
 )  # `.page.html.0123456789abcdef.tmp`
 _TOML_TEXTS = re.compile(
     # Strings and comments of TOML, as `tomllib` finds them.
-    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'  # over several lines; two quotes may precede the closing ones
+    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'  # over several lines; it may end with two more quotes
     r"|'''.*?'''(?:'{0,2})"  # the same without escapes
     r'|"(?:\\.|[^"\\\n])*"'  # on one line
     r"|'[^'\n]*'"  # on one line, without escapes
@@ -82,8 +83,8 @@ def read_bytes(
         path: The file.
         most: The largest size in bytes that is read.
         root: The folder below which no link is followed; by default the file's own folder.
-        follow: Follow links everywhere. This is for a path that the command itself names, or that is
-            checked otherwise.
+        follow: Follow links everywhere. This is for a path that the command itself names, or that
+            is checked otherwise.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -95,7 +96,8 @@ def read_bytes(
         data = b""
         if os.fstat(file.fileno()).st_size <= most:
             data = file.read(most)
-        # Also a file that grows, or whose size the system does not know, ends within the limit.
+        # The size alone proves nothing: the file may be growing, or have no size, as those in
+        # /proc.
         if file.read(1):
             raise TooMuch(f"{path} is larger than {most >> 10} KiB")
     return data
@@ -114,8 +116,8 @@ def read_text(path: Path, most: int = MOST, root: Path | None = None) -> str:
 
 def open_plain(path: Path, root: Path | None = None, follow: bool = False) -> BufferedReader:
     """Open a plain file for reading; the arguments and errors are those of `read_bytes`."""
-    # The first check avoids opening a device, which may have effects; the one behind it is safe from
-    # somebody who replaces the file in between.
+    # The first check avoids opening a device, which may have effects; the one behind it is safe
+    # from somebody who replaces the file in between.
     if follow:
         _check_plain(path.stat(), path)
         handle = os.open(path, _READ)
@@ -284,7 +286,7 @@ def tidy(folder: Path, names: Iterable[str], root: Path | None = None) -> None:
 
 
 def written_name(name: str) -> str | None:
-    """Return the name of the file that `write_file` writes under a temporary name; None for other names.
+    """Return the name of the file behind a temporary name of `write_file`; None for other names.
 
     `.page.html.0123456789abcdef.tmp` -> `page.html`
     """
@@ -295,8 +297,8 @@ def written_name(name: str) -> str | None:
 def open_to_append(path: Path, root: Path | None = None) -> BufferedRandom:
     """Open a plain file to read it and to append to it; it is made if there is none.
 
-    A file with a second name (a hard link) is first replaced by a copy, so that the other name keeps
-    the content that it has.
+    A file with a second name (a hard link) is first replaced by a copy, so that the other name
+    keeps the content that it has.
 
     Raises:
         LinkRefused: It is a link, or a link below `root` leads to it.
@@ -356,7 +358,8 @@ def locked(folder: Path, root: Path | None = None) -> Iterator[None]:
 
     Args:
         folder: The folder.
-        root: The folder below which no link is followed; if it is None, `folder` may itself be a link.
+        root: The folder below which no link is followed; if it is None, `folder` may itself be a
+            link.
 
     Raises:
         BlockingIOError: Another process has locked it.
@@ -408,8 +411,8 @@ def sync(path: Path) -> None:
 def check_inside(folder: Path) -> None:
     """Refuse a folder that contains a link out of it, a pipe or a device; it may be missing.
 
-    This is for folders in which a command continues its work, and which other libraries, too, read and
-    write.
+    This is for folders in which a command continues its work, and which other libraries, too, read
+    and write.
 
     Raises:
         LinkRefused: A link leads out of the folder.
@@ -435,8 +438,8 @@ def check_inside(folder: Path) -> None:
 def read_toml(path: Path, root: Path | None = None, follow: bool = False) -> dict[str, Any]:
     """Return the tables of a TOML file.
 
-    The arguments and errors are those of `read_bytes`; ValueError also if it is not TOML, or takes too
-    much memory.
+    The arguments and errors are those of `read_bytes`; ValueError also if it is not TOML, or takes
+    too much memory.
     """
     data = read_bytes(path, MOST_TOML, root, follow)
     try:
@@ -453,8 +456,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     if len(text) > MOST_TOML:
         raise ValueError(f"it has {len(text)} characters; at most {MOST_TOML} are read")
-    # Dots and brackets are counted without those in comments, which are left out, and in strings, each
-    # of which becomes an `s`, since a string may be a part of a key: `a."b.c".d` -> `a.s.d`.
+    # Dots and brackets are counted without those in comments, which are left out, and in strings,
+    # each of which becomes an `s`, since a string may be a part of a key: `a."b.c".d` -> `a.s.d`.
     bare_text = _TOML_TEXTS.sub(lambda match: "" if match[0].startswith("#") else "s", text)
     dots = max((key[0].count(".") for key in _TOML_KEYS.finditer(bare_text)), default=0)
     if dots > MOST_DOTS:
@@ -474,8 +477,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 def _open_parent(path: Path, root: Path | None) -> Iterator[tuple[int, str]]:
     """Open the folder that contains a file, following no link below `root`.
 
-    Each folder on the way is opened relative to the one above it, so that nobody can exchange a part of
-    the path between its check and its use.
+    Each folder on the way is opened relative to the one above it, so that nobody can exchange a
+    part of the path between its check and its use.
 
     Args:
         path: The file, or the folder whose parent is wanted; it need not exist.

@@ -65,7 +65,7 @@ class FunctionTool(StatelessTool, Generic[P, R]):
             return ToolResult(Status.ERROR, f"{type(error).__name__}: {error}")
 
     def _wait_for(self, coroutine: Awaitable[Any], timeout: float | None) -> Any:
-        """Run a coroutine to its end and return its result; raises ToolFailure after `timeout` seconds."""
+        """Run a coroutine and return its result; raises ToolFailure after `timeout` seconds."""
         # On another thread, because an event loop may already run on this one.
         future = start(
             lambda: asyncio.run(_await_with_timeout(coroutine, timeout, self.name)),
@@ -78,7 +78,7 @@ class FunctionTool(StatelessTool, Generic[P, R]):
 
 
 async def _await_with_timeout(awaitable: Awaitable[R], timeout: float | None, tool_name: str) -> R:
-    """Return what an awaitable returns; raises ToolFailure if it takes longer than `timeout` seconds."""
+    """Await a result; raises ToolFailure if that takes longer than `timeout` seconds."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -92,8 +92,8 @@ async def _await_with_timeout(awaitable: Awaitable[R], timeout: float | None, to
 def tool(function: Callable[P, R]) -> FunctionTool[P, R]:
     """Turn a typed function with a docstring into a tool.
 
-    The first paragraph of the docstring is the description; lines `name: text` of an `Args:` section
-    describe the parameters.
+    The first paragraph of the docstring is the description; lines `name: text` of an `Args:`
+    section describe the parameters.
 
     Raises:
         TypeError: The annotation of a parameter has no JSON form; the message names the parameter.
@@ -104,9 +104,10 @@ def tool(function: Callable[P, R]) -> FunctionTool[P, R]:
 class Toolset:
     """The public methods of a class as tools that share one instance of it.
 
-    Every episode has its own instance, which is made at the first call. A fork of the set has a copy of
-    the instance: what the instance's method `fork` returns, or else a deep copy. The instance's method
-    `close`, if there is one, is called when the episode is over. Neither of the two is a tool.
+    Every episode has its own instance, which is made at the first call. A fork of the set has a
+    copy of the instance: what the instance's method `fork` returns, or else a deep copy. The
+    instance's method `close`, if there is one, is called when the episode is over. Neither of the
+    two is a tool.
 
     Args:
         kind: The class. Each of its public methods needs types and a docstring, as a function does.
@@ -114,8 +115,8 @@ class Toolset:
         kwargs: Further arguments of the class, by name.
 
     Raises:
-        TypeError: The class does not take these arguments, has no public method, or a method cannot be
-            a tool; the message names it.
+        TypeError: The class does not take these arguments, has no public method, or a method cannot
+            be a tool; the message names it.
     """
 
     def __init__(self, kind: type, *args: Any, **kwargs: Any) -> None:
@@ -139,7 +140,7 @@ class Toolset:
 
     @property
     def instance(self) -> Any:
-        """The instance of this episode, made at first use; raises ToolFailure if it cannot be made."""
+        """The instance of this episode, made at first use; ToolFailure if it cannot be made."""
         if self._instance is None:
             try:
                 args, kwargs = copy.deepcopy((self._args, self._kwargs))
@@ -202,7 +203,7 @@ class MethodTool(FunctionTool[..., Any]):
 
 
 def _public_methods(kind: type) -> list[Callable[..., Any]]:
-    """Return the public methods of a class in the order of its text, those of its base classes first.
+    """Return the public methods of a class in the order of its text, inherited ones first.
 
     Each is bound to the class, so that its signature has no `self`, as its callers see it.
     """

@@ -1,7 +1,7 @@
-"""JSON schemas of functions, made from annotations and docstrings, and arguments checked against them.
+"""JSON schemas of functions, from annotations and docstrings; arguments checked against them.
 
-A parameter is annotated with str, int, float, bool, None, Any, list, dict with keys that are str, Literal,
-Enum, a TypedDict, a dataclass, or a union of these; a text in `Annotated` describes it.
+A parameter is annotated with str, int, float, bool, None, Any, list, dict with keys that are str,
+Literal, Enum, a TypedDict, a dataclass, or a union of these; a text in `Annotated` describes it.
 
 `function_schema` makes a schema, `check_arguments` compares the arguments of a call with it, and
 `convert_value` turns an argument into what the annotation says.
@@ -20,8 +20,8 @@ from .checks import brief
 
 Schema = dict[str, Any]
 
-# The JSON type of each Python type. A value's exact type is looked up, since True is an int in Python but
-# not in JSON.
+# The JSON type of each Python type. A value's exact type is looked up, since True is an int in
+# Python but not in JSON.
 JSON_TYPES: dict[Any, str] = {
     str: "string",
     int: "integer",
@@ -178,7 +178,7 @@ def annotation_schema(annotation: Any, place: str, enclosing: tuple[Any, ...] = 
 
 
 class RecordFields(NamedTuple):
-    """The fields of a TypedDict or dataclass: their annotations in order, and which must be given."""
+    """The fields of a TypedDict or dataclass: annotations in order, and which must be given."""
 
     annotations: dict[str, Any]
     required: set[str]
@@ -244,8 +244,8 @@ class ToolDocstring(NamedTuple):
 def _parse_docstring(docstring: str) -> ToolDocstring:
     """Read the first paragraph and the `Args:` section of a docstring; each text becomes one line.
 
-    An entry of the section begins with `name:` or `name (type):`; lines that are indented further, or
-    that are no such entry, continue it.
+    An entry of the section begins with `name:` or `name (type):`; lines that are indented further,
+    or that are no such entry, continue it.
     """
     first_paragraph = docstring.split("\n\n", 1)[0]
     parameters: dict[str, str] = {}
@@ -358,7 +358,7 @@ def _object_fits(value: dict[str, Any], schema: Schema) -> bool:
 
 
 def _describe_schema(schema: Schema) -> str:
-    """Describe the values of a schema to an agent: `a list in which each item is a string or null`."""
+    """Describe a schema's values to an agent: `a list in which each item is a string or null`."""
     if "anyOf" in schema:
         return " or ".join(_describe_schema(option) for option in schema["anyOf"])
     if "enum" in schema:

@@ -1,11 +1,11 @@
-"""Code of other people: tools as objects, functions, classes or names, and entry points of packages.
+"""Other people's code: tools as objects, functions, classes or names; entry points of packages.
 
-A name is `module:name`, or what an installed package declares as an entry point. Nothing is imported
-before it is asked for, so broken code is an error only where it is used. Data (a journal, a run folder, a
-recipe) may not ask for code: the present command has to name whatever `is_foreign`.
+A name is `module:name`, or what an installed package declares as an entry point. Nothing is
+imported before it is asked for, so broken code is an error only where it is used. Data (a journal,
+a run folder, a recipe) may not ask for code: the present command has to name whatever `is_foreign`.
 
-`load_tools` and `as_tools` make tools; `declared`, `find` and `list_plugins` read entry points; `load`
-imports.
+`load_tools` and `as_tools` make tools; `declared`, `find` and `list_plugins` read entry points;
+`load` imports.
 """
 
 import inspect
@@ -29,7 +29,8 @@ from .function_tool import FunctionTool, MethodTool, Toolset
 GROUP = "turngym.tools"  # the group of entry points that declare tools
 LIFE_CYCLE = ("call", "reset", "fork", "close")
 MEMBERS = ("name", "schema", *LIFE_CYCLE)  # what an object needs to be a tool
-# How the paths of files begin whose lines are not the user's: turngym, the standard library, `<string>`.
+# How the paths of files begin whose lines are not the user's: turngym, the standard library,
+# `<string>`.
 _NOT_OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
 
 AnyTool = Tool | Toolset | Callable[..., Any]
@@ -91,7 +92,7 @@ def forked(tools: Iterable[Tool]) -> list[Tool]:
 
 
 def _list_members(tools: Any) -> list[Any]:
-    """Return the members of a list of tools, or of a text with commas; raises TypeError if it is neither."""
+    """Return the members of a list, or of a text with commas; raises TypeError for all else."""
     if tools is None:
         raise TypeError("tools is None; leave it out, or write an empty list: tools=[]")
     if isinstance(tools, Mapping):
@@ -106,7 +107,7 @@ def _list_members(tools: Any) -> list[Any]:
 
 
 def _load_named_tools(name: str) -> list[Tool]:
-    """Import what a name stands for and return its tools, forked so that each environment has its own.
+    """Import what a name stands for and return its tools, forked for one environment.
 
     Args:
         name: `module:name`, or the name of an entry point in the group `GROUP`.
@@ -138,7 +139,8 @@ def _tools_of(member: Any) -> list[Tool]:
     """Return the tools of one member of a list of tools.
 
     Args:
-        member: A tool, a `Toolset`, a typed function, or a class whose public methods are to be tools.
+        member: A tool, a `Toolset`, a typed function, or a class whose public methods are to be
+            tools.
 
     Raises:
         TypeError: It is none of these; the message says what it lacks.
@@ -172,7 +174,8 @@ def _check_schema(tool: Tool) -> None:
     except (LookupError, TypeError, AttributeError) as error:
         raise TypeError(
             f"the schema of the tool {tool.name} is {tool.schema!r:.80}; it needs the form "
-            "{'type': 'function', 'function': {'name', 'description', 'parameters': {'properties'}}}"
+            "{'type': 'function', "
+            "'function': {'name', 'description', 'parameters': {'properties'}}}"
         ) from error
     if name_in_schema != tool.name:
         raise TypeError(
@@ -267,7 +270,7 @@ def list_plugins(group: str, taken: Collection[str] = ()) -> list[ListedPlugin]:
 
 
 def _describe(plugin: Plugin, group: str, taken: Collection[str]) -> str:
-    """Return the first sentence of a plugin's docstring or its package's summary, or why it is unusable."""
+    """Return a sentence about a plugin: its docstring's, its package's, or why it is unusable."""
     if plugin.name in taken:
         return f"not used, as turngym has {plugin.name} itself: rename it"
     try:
@@ -280,8 +283,8 @@ def _describe(plugin: Plugin, group: str, taken: Collection[str]) -> str:
 def is_foreign(name: str, group: str) -> bool:
     """Return whether a name stands for code that no data file may ask for.
 
-    That is `module:name`, by which any function of any module could be written, and whatever a package
-    declares in the group as long as its module is not imported.
+    That is `module:name`, by which any function of any module could be written, and whatever a
+    package declares in the group as long as its module is not imported.
     """
     if ":" in name:
         return True
@@ -299,7 +302,7 @@ def load(spec: str, what: str) -> Any:
 
     Args:
         spec: `module:name`.
-        what: What it is to be, for messages, such as `environment` or `method epo2 of the package x`.
+        what: What it is to be, for messages, such as `environment`, `method x of the package y`.
 
     Raises:
         ValueError: The spec has another form, there is no such module or name, or the import fails.
@@ -333,7 +336,7 @@ def load_module(name: str, where: str) -> ModuleType:
         where: Who asks for it, for messages, which begin with it.
 
     Raises:
-        ValueError: The name is a file's or no name at all, there is no such module, or the import fails.
+        ValueError: The name is not a module's, there is no such module, or the import fails.
     """
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts) or parts[-1] == "py":

@@ -1,12 +1,12 @@
 """An agent's thoughts: the marks between which models write them, and a text without them.
 
 A thought is no call, no action and no answer; the text outside of thoughts is what the agent says.
-Thoughts of one spelling may nest. A chat template may have opened the first thought in the prompt, so
-that only its end is in the text: then everything in front of that end is thought. If a thought never
-ends, nothing is said.
+Thoughts of one spelling may nest. A chat template may have opened the first thought in the prompt,
+so that only its end is in the text: then everything in front of that end is thought. If a thought
+never ends, nothing is said.
 
-Three functions read a text: `without_thoughts` gives what is said, `outside_thoughts` the same with all
-blanks, `thought_marks` the places of the marks.
+Three functions read a text: `without_thoughts` gives what is said, `outside_thoughts` the same with
+all blanks, `thought_marks` the places of the marks.
 """
 
 import re
@@ -70,8 +70,8 @@ class Scanner(NamedTuple):
 
     Args:
         first: That character.
-        hints: Words of which each such mark contains one. They are searched for first, since most texts
-            contain no thought, and graders and call formats look at every one of them.
+        hints: Words of which each such mark contains one. They are searched for first, since most
+            texts contain no thought, and graders and call formats look at every one of them.
         pattern: Matches a mark. Its one named group is `open_SPELLING` or `end_SPELLING`.
     """
 
@@ -128,9 +128,9 @@ class AnswerSpan(NamedTuple):
 def without_thoughts(text: str) -> str:
     """Return what a text says: the part outside of its thoughts, stripped of blanks around it.
 
-    A text without thoughts is returned as it is. The result is empty if the last thought never ends. A
-    mark inside of a whole `<answer>…</answer>`, `<solution>…</solution>` or `<action>…</action>` is no
-    mark but a part of what is said there.
+    A text without thoughts is returned as it is. The result is empty if the last thought never
+    ends. A mark inside of a whole `<answer>…</answer>`, `<solution>…</solution>` or
+    `<action>…</action>` is no mark but a part of what is said there.
     """
     said = outside_thoughts(text)
     if said is None:
@@ -139,7 +139,7 @@ def without_thoughts(text: str) -> str:
 
 
 def outside_thoughts(text: str) -> str | None:
-    """Return the part of a text outside of its thoughts, with all blanks; None if it has no thoughts."""
+    """Return a text without its thoughts, with all blanks; None if it has no thoughts."""
     marks = thought_marks(text)
     if not marks:
         return None
@@ -183,7 +183,8 @@ def thought_marks(text: str) -> list[Mark]:
     if not matches:
         return []
     stops: dict[int, int] = {}  # where thoughts end, by the index of the opening match
-    # By spelling, the indices of opening matches whose own end has not come yet: a stack, for nesting.
+    # By spelling, the indices of opening matches whose own end has not come yet: a stack, for
+    # nesting.
     unclosed: dict[str, list[int]] = {}
     # By spelling, the indices of opening matches behind which no end at all has come yet.
     endless: dict[str, list[int]] = {}
@@ -205,8 +206,8 @@ def thought_marks(text: str) -> list[Mark]:
     has_harmony_thought = HARMONY in unclosed
     for index, match in enumerate(matches):
         spelling, opens = _MEANINGS[match.lastgroup]
-        # Other models end their turns with harmony's end mark, and no chat template opens a thought in
-        # harmony: an end without an opening is no mark.
+        # Other models end their turns with harmony's end mark, and no chat template opens a thought
+        # in harmony: an end without an opening is no mark.
         if spelling == HARMONY and not has_harmony_thought:
             continue
         marks.append(Mark(opens, match.start(), match.end(), stops.get(index)))

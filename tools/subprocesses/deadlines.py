@@ -1,4 +1,4 @@
-"""Work on its own thread with a deadline: the caller waits for it, and abandons it if it is late."""
+"""Work on its own thread with a deadline: the caller waits, and abandons it if it is late."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ class Overdue(RuntimeError):
 def start(work: Callable[[], T], name: str) -> "Future[T]":
     """Run a function on a new daemon thread.
 
-    A daemon thread does not keep the process alive. An executor would: Python waits for its threads.
+    Unlike the threads of an executor, a daemon thread does not keep the process alive.
 
     Args:
         work: The function.

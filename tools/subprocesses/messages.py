@@ -1,11 +1,13 @@
 """Messages between processes: JSON values, as frames on a stream or as packets.
 
-A frame is a length (4 bytes, big-endian) and that many bytes of JSON; `serve` is the loop of a child that
-answers frames. A packet is sent and received as a whole, together with the file descriptors that it
-carries. Any number of threads may send and receive packets on one socket, and what a program writes to a
-descriptor that it finds open is one more packet, not a break in a stream.
+A frame is a length (4 bytes, big-endian) and that many bytes of JSON; `serve` is the loop of a
+child that answers frames. A packet is sent and received as a whole, together with the file
+descriptors that it carries. Any number of threads may send and receive packets on one socket, and
+what a program writes to a descriptor that it finds open is one more packet, not a break in a
+stream.
 
-This file also runs by itself, in children that import nothing of the package; it imports nothing heavy.
+This file also runs by itself, in children that import nothing of the package; it imports nothing
+heavy.
 """
 
 import contextlib
@@ -89,7 +91,8 @@ def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
 def inherited_sockets(number: int = 1) -> list[socket.socket]:
     """Return the sockets that `Child` gave to this process; the last one leads to the parent.
 
-    Their descriptors are the last `number` arguments of the command line. They are not inherited further.
+    Their descriptors are the last `number` arguments of the command line. They are not inherited
+    further.
     """
     sockets = [socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[-number:]]
     for sock in sockets:
@@ -116,7 +119,8 @@ def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
 def _resident_mib() -> int:
     """Return the resident memory of this process in MiB."""
     # The peak of `getrusage` may be the parent's, whose memory a child shares while it starts.
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib is slow to import
+    # `open` and not pathlib, which is slow to import.
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
         resident_pages = int(file.read().split()[1])
     return resident_pages * resource.getpagesize() // 2**20
 

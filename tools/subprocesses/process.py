@@ -1,8 +1,8 @@
 """Child processes that answer requests, with limits and deadlines: one, or a pool of them.
 
-A child answers requests over a socket, and inherits nothing else of the parent but a few keys of the
-environment. Deadlines are kept by waiting on the socket, never by signals, so every method works from any
-thread.
+A child answers requests over a socket, and inherits nothing else of the parent but a few keys of
+the environment. Deadlines are kept by waiting on the socket, never by signals, so every method
+works from any thread.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from . import messages
 from .deadlines import start
 
 START_SECONDS = 60.0  # until a worker of a pool must be ready
-# CPU time of a worker of a pool, so that one whose parent was killed in the middle of an answer ends some
-# day.
+# CPU time of a worker of a pool, so that one whose parent was killed in the middle of an answer
+# ends some day.
 CPU_SECONDS = 3600
 CLOSE_SECONDS = 3.0  # that a child has to end by itself when it is closed
 
@@ -37,7 +37,7 @@ class Deadline(RuntimeError):
 
 
 class Died(RuntimeError):
-    """The child ended, or answered with something that is no frame; it has been killed and reaped."""
+    """The child ended, or its reply is no frame; it has been killed and reaped."""
 
 
 class StartFailure(RuntimeError):
@@ -51,8 +51,8 @@ class Child:
     another. It leaves no core dump.
 
     Args:
-        argv: The command. It gets as further arguments the numbers of the descriptors that it inherits:
-            those in `fds`, and last that of the socket of requests.
+        argv: The command. It gets as further arguments the numbers of the descriptors that it
+            inherits: those in `fds`, and last that of the socket of requests.
         cwd: Its working folder.
         env: Variables beside `PATH` and `LANG`; it inherits no others.
         fds: Descriptors that it inherits.
@@ -122,8 +122,8 @@ class Child:
     def alive(self) -> bool:
         """False once the child has ended or was killed."""
         try:
-            # WNOWAIT: it is not reaped, so that no other process gets the number of its group before
-            # the group is killed.
+            # WNOWAIT: it is not reaped, so that no other process gets the number of its group
+            # before the group is killed.
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:  # another thread has just reaped it
             return False
@@ -140,12 +140,12 @@ class Child:
         Args:
             payload: The request, a JSON value.
             deadline: Seconds until the reply must be there, from the moment of sending.
-            reap: Wait for the end of a child that is late. With False the caller has to call `kill` or
-                `close` afterwards.
+            reap: Wait for the end of a child that is late. With False the caller has to call `kill`
+                or `close` afterwards.
 
         Raises:
-            Deadline: The child was late. It has been killed, since its late reply would answer the next
-                request.
+            Deadline: The child was late. It has been killed, since its late reply would answer the
+                next request.
             Died: The child ended, or its reply is no frame. It has been killed.
             ValueError: The payload is too large; it was not sent.
             TypeError: The payload has no JSON form; it was not sent.
@@ -159,8 +159,8 @@ class Child:
                 self._socket.settimeout(deadline)
                 self._socket.sendall(frame)
                 reply = messages.read_frame(self._socket, until)
-                # Emptied after a reply and not before a request: what a child writes when it fails to
-                # start belongs in the message about its end.
+                # Emptied after a reply and not before a request: what a child writes when it fails
+                # to start belongs in the message about its end.
                 self._errors.truncate(0)
                 return reply
             except TimeoutError:
@@ -173,15 +173,16 @@ class Child:
                     f"the child ended (exit code {code}): {error}; {self._stderr_tail()}"
                 ) from None
             except BaseException:
-                # Ctrl-C, for instance: the reply that is still to come would answer the next request.
+                # Ctrl-C, for instance: the reply that is still to come would answer the next
+                # request.
                 self.kill()
                 raise
 
     def kill(self, *, reap: bool = True) -> None:
         """Kill the child's process group and reap the child.
 
-        A request that another thread waits for raises `Died`. A child that is being closed is left to end
-        by itself, since it may have to end its own processes first.
+        A request that another thread waits for raises `Died`. A child that is being closed is left
+        to end by itself, since it may have to end its own processes first.
 
         Args:
             reap: Wait for its end. With False the caller has to call `kill` or `close` afterwards.
@@ -194,8 +195,8 @@ class Child:
             if not reap:
                 return
             self._process.wait()
-            # Not closed: another thread may be reading from it, and would go on to read from whatever
-            # gets the descriptor next.
+            # Not closed: another thread may be reading from it, and would go on to read from
+            # whatever gets the descriptor next.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -224,13 +225,13 @@ class Child:
 class Pool:
     """Processes that run a script and answer requests, from any thread and after a fork.
 
-    Workers start when they are needed. A worker that was late or died, has answered often or has grown is
-    replaced.
+    Workers start when they are needed. A worker that was late or died, has answered often or has
+    grown is replaced.
 
     Args:
-        script: The script. It gets the path of the file with `serve`, answers JSON objects with JSON
-            objects, and `{}` with anything once it is ready. If it calls `serve` with `sized`, its
-            replies say how large it is.
+        script: The script. It gets the path of the file with `serve`, answers JSON objects with
+            JSON objects, and `{}` with anything once it is ready. If it calls `serve` with `sized`,
+            its replies say how large it is.
         size: The largest number of workers; by default as many as the machine has cores, up to 4.
         answers: After so many answers a worker is replaced.
         memory_mb: MiB of address space of a worker.
@@ -260,7 +261,7 @@ class Pool:
         _disowned_after_fork.add(self)
 
     def _disown(self) -> None:
-        """Begin with no worker: those of a process from which this one was forked are not its own."""
+        """Begin with no worker: after a fork, those of before belong to the parent."""
         self._slots = threading.Semaphore(self.size)  # one for each worker that may be at work
         # Each returns a free worker, and waits for it if it is still starting.
         self._free_workers: list[Callable[[], Child]] = []
@@ -272,8 +273,8 @@ class Pool:
 
         Args:
             request: A JSON object.
-            deadline: Seconds until the reply must be there, from when a worker gets the request; the wait
-                for a free worker does not count.
+            deadline: Seconds until the reply must be there, from when a worker gets the request;
+                the wait for a free worker does not count.
 
         Raises:
             StartFailure: No worker can be started.
@@ -323,7 +324,7 @@ class Pool:
             raise StartFailure(f"{self.script.name} cannot start: {error}") from None
 
     def _replace_worker(self, worker: Child) -> None:
-        """End a worker on another thread and start a new one there, so that nobody waits for it yet."""
+        """End a worker and start a new one in the background, so that nobody waits for it yet."""
         del self._answer_counts[worker]
         # If no thread can start, the next request finds no free worker and starts one.
         with contextlib.suppress(RuntimeError):
@@ -358,8 +359,8 @@ def _end_child(process: subprocess.Popen[bytes], sock: socket.socket, errors: IO
 
     It refers to no `Child`, so that it can be the finalizer of one.
     """
-    # The child sees the end of its stream and ends. When it exits, its own end of the socket closes, and
-    # reading stops with EOFError.
+    # The child sees the end of its stream and ends. When it exits, its own end of the socket
+    # closes, and reading stops with EOFError.
     with contextlib.suppress(EOFError, OSError):
         sock.shutdown(socket.SHUT_WR)
         messages.read_exactly(sock, messages.MAX_FRAME, time.monotonic() + CLOSE_SECONDS)
