@@ -74,18 +74,18 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f"did you mean {known_by_lower_case[matches[0]]!r}? "
 
 
-def pick(known: Mapping[str, T], what: str, name: str) -> T:
+def pick(table: Mapping[str, T], kind: str, name: str) -> T:
     """Look up a name that a user gave in a table.
 
     Args:
-        known: The table.
-        what: What its entries are, for the message, such as `tool-call format`.
+        table: The values by name.
+        kind: What the values are, for the message, such as `tool-call format`.
         name: The name that the user gave.
 
     Raises:
         ValueError: The table lacks the name; the message suggests the nearest one.
     """
-    if name not in known:
-        nearest = did_you_mean(name, known, cutoff=0.0)
-        raise ValueError(f"unknown {what} {name!r}; {nearest}known: {', '.join(known)}")
-    return known[name]
+    if name not in table:
+        hint = did_you_mean(name, table, cutoff=0.0)
+        raise ValueError(f"unknown {kind} {name!r}; {hint}known: {', '.join(table)}")
+    return table[name]

@@ -96,8 +96,7 @@ def read_bytes(
         data = b""
         if os.fstat(file.fileno()).st_size <= most:
             data = file.read(most)
-        # The size alone proves nothing: the file may be growing, or have no size, as those in
-        # /proc.
+        # The size alone proves nothing: a file may grow, and those in /proc have none.
         if file.read(1):
             raise TooMuch(f"{path} is larger than {most >> 10} KiB")
     return data

@@ -106,12 +106,12 @@ def make_schema(
     }
 
 
-def read_annotations(annotated: Any, what: str) -> dict[str, Any]:
+def read_annotations(annotated: Any, label: str) -> dict[str, Any]:
     """Return the annotations of a function or class, with those that are texts evaluated.
 
     Args:
         annotated: The function or class.
-        what: What it is, for the message, such as `tool search`.
+        label: Its name for the message, such as `tool search`.
 
     Raises:
         TypeError: An annotation uses a name that is not defined where the function or class is.
@@ -120,7 +120,7 @@ def read_annotations(annotated: Any, what: str) -> dict[str, Any]:
         return typing.get_type_hints(annotated, include_extras=True)
     except NameError as error:
         raise TypeError(
-            f"the annotations of {what} cannot be read: {error}; import it where {what} is"
+            f"the annotations of {label} cannot be read: {error}; import it where {label} is"
         ) from error
 
 
@@ -160,14 +160,9 @@ def annotation_schema(annotation: Any, place: str, enclosing: tuple[Any, ...] = 
         return schema
     if origin in _UNIONS:
         return {"anyOf": [annotation_schema(option, place, enclosing) for option in arguments]}
-    choices: list[Any] = []
-    if _is_enum(origin):
-        choices = [member.value for member in origin]
-    elif origin is Literal:
-        choices = list(arguments)
-    choice_types = {JSON_TYPES.get(type(choice)) for choice in choices}
-    if len(choice_types) == 1 and None not in choice_types:
-        return {"type": choice_types.pop(), "enum": choices}
+    choices_schema = _choices_schema(origin, arguments)
+    if choices_schema is not None:
+        return choices_schema
     if _is_record(origin) and origin not in enclosing:
         return _record_schema(origin, place, (*enclosing, origin))
     raise TypeError(
@@ -175,6 +170,27 @@ def annotation_schema(annotation: Any, place: str, enclosing: tuple[Any, ...] = 
         "are str, Literal, Enum, a TypedDict, a dataclass, or a union of these (no class may hold "
         "itself)"
     )
+
+
+def _choices_schema(origin: Any, arguments: tuple[Any, ...]) -> Schema | None:
+    """Return the schema of an Enum or a Literal, whose values must have one scalar type.
+
+    Args:
+        origin: The annotation without its arguments, such as `Literal` or the Enum.
+        arguments: The arguments of a Literal.
+
+    Returns:
+        Such as `{"type": "string", "enum": ["m", "ft"]}`; None for all other annotations.
+    """
+    choices: list[Any] = []
+    if _is_enum(origin):
+        choices = [member.value for member in origin]
+    elif origin is Literal:
+        choices = list(arguments)
+    choice_types = {JSON_TYPES.get(type(choice)) for choice in choices}
+    if len(choice_types) != 1 or None in choice_types:
+        return None
+    return {"type": choice_types.pop(), "enum": choices}
 
 
 class RecordFields(NamedTuple):
@@ -276,8 +292,8 @@ def check_arguments(schema: Schema, arguments: Mapping[str, Any]) -> str | None:
     required = schema["function"]["parameters"]["required"]
     for key in arguments:
         if key not in properties:
-            known = ", ".join(properties) or "no arguments"
-            return f"{name} has no argument {brief(repr(key), 80)}; it takes {known}"
+            argument_names = ", ".join(properties) or "no arguments"
+            return f"{name} has no argument {brief(repr(key), 80)}; it takes {argument_names}"
     for key in required:
         if key not in arguments:
             return f"{name} needs the argument {key!r} ({_describe_schema(properties[key])})"

@@ -51,13 +51,13 @@ def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
         TypeError: A member of the list is no tool.
         ValueError: A name cannot be imported, or does not stand for a tool.
     """
-    loaded: list[Tool] = []
+    all_tools: list[Tool] = []
     for member in _list_members(tools):
         if isinstance(member, str):
-            loaded += _load_named_tools(member.strip())
+            all_tools += _load_named_tools(member.strip())
         else:
-            loaded += _tools_of(member)
-    return loaded
+            all_tools += _tools_of(member)
+    return all_tools
 
 
 def as_tools(tools: Any) -> list[Tool]:
@@ -66,10 +66,10 @@ def as_tools(tools: Any) -> list[Tool]:
     Raises:
         TypeError: A member is no tool; the message says what it lacks.
     """
-    made: list[Tool] = []
+    all_tools: list[Tool] = []
     for member in _list_members(tools):
-        made += _tools_of(member)
-    return made
+        all_tools += _tools_of(member)
+    return all_tools
 
 
 def tool_names(tools: Any) -> list[str]:
@@ -117,22 +117,22 @@ def _load_named_tools(name: str) -> list[Tool]:
     """
     if ":" in name:
         spec = name
-        description = "tool"
+        role = "tool"
     else:
         plugin = find(name, GROUP)
         if plugin is None:
-            names = list(dict.fromkeys(other.name for other in declared(GROUP)))
+            names = list(dict.fromkeys(candidate.name for candidate in declared(GROUP)))
             raise ValueError(
                 f"no tool is called {name!r}; {did_you_mean(name, names)}"
                 f"installed packages declare {', '.join(names) or 'none'}; or write module:name"
             )
         spec = plugin.spec
-        description = f"tool {name} of the package {plugin.package}"
-    imported = load(spec, description)
+        role = f"tool {name} of the package {plugin.package}"
+    imported = load(spec, role)
     try:
         return forked(_tools_of(imported))
     except TypeError as error:
-        raise ValueError(f"the {description} {spec!r}: {error}") from error
+        raise ValueError(f"the {role} {spec!r}: {error}") from error
 
 
 def _tools_of(member: Any) -> list[Tool]:
@@ -295,22 +295,22 @@ def is_foreign(name: str, group: str) -> bool:
 # --- imports, and their errors in one line
 
 
-def load(spec: str, what: str) -> Any:
+def load(spec: str, role: str) -> Any:
     """Import what `module:name` stands for.
 
     A module that is not on Python's path may be in the current folder.
 
     Args:
         spec: `module:name`.
-        what: What it is to be, for messages, such as `environment`, `method x of the package y`.
+        role: What it is used as, for messages: `environment`, `method x of the package y`.
 
     Raises:
         ValueError: The spec has another form, there is no such module or name, or the import fails.
     """
     module_name, colon, name = spec.partition(":")
     if not (module_name and colon and name.isidentifier()):
-        raise ValueError(f"the {what} is {spec!r}; write module:name")
-    module = load_module(module_name, f"the {what} {spec!r}")
+        raise ValueError(f"the {role} is {spec!r}; write module:name")
+    module = load_module(module_name, f"the {role} {spec!r}")
     try:
         return getattr(module, name)
     except AttributeError:
@@ -320,20 +320,20 @@ def load(spec: str, what: str) -> Any:
             # An installed module of the same name was imported in place of the user's file.
             hint = f"it has the name of your {module_name}.py: rename that"
         else:
-            public_names = (known for known in vars(module) if not known.startswith("_"))
+            public_names = (key for key in vars(module) if not key.startswith("_"))
             hint = did_you_mean(name, public_names)
         message = (
-            f"the {what} {spec!r}: the module {module_name} ({module_file}) has no {name}; {hint}"
+            f"the {role} {spec!r}: the module {module_name} ({module_file}) has no {name}; {hint}"
         )
         raise ValueError(message.rstrip("; ")) from None
 
 
-def load_module(name: str, where: str) -> ModuleType:
+def load_module(name: str, subject: str) -> ModuleType:
     """Import a module, from Python's path or else from the current folder.
 
     Args:
         name: The full name of the module.
-        where: Who asks for it, for messages, which begin with it.
+        subject: The beginning of messages, such as `the environment 'guess:Guess'`.
 
     Raises:
         ValueError: The name is not a module's, there is no such module, or the import fails.
@@ -342,7 +342,7 @@ def load_module(name: str, where: str) -> ModuleType:
     if not all(part.isidentifier() for part in parts) or parts[-1] == "py":
         likely_name = ".".join(Path(name.removesuffix(".py")).parts)  # `a/b.py` -> `a.b`
         raise ValueError(
-            f"{where}: {name!r} is no module; write what Python imports, such as {likely_name!r}"
+            f"{subject}: {name!r} is no module; write what Python imports, such as {likely_name!r}"
         )
     current_folder = str(Path.cwd())
     top_package = parts[0]
@@ -358,15 +358,15 @@ def load_module(name: str, where: str) -> ModuleType:
         # The missing module may be another one, which this one imports.
         is_wanted = error.name is not None and f"{name}.".startswith(f"{error.name}.")
         if not is_wanted:
-            raise ValueError(f"{where}: importing {name} raises {raised(error)}") from error
+            raise ValueError(f"{subject}: importing {name} raises {raised(error)}") from error
         modules_here = (path.stem for path in Path(current_folder).glob("*.py"))
         message = (
-            f"{where}: there is no module {error.name}, nor a file of it in {current_folder}; "
+            f"{subject}: there is no module {error.name}, nor a file of it in {current_folder}; "
             f"{did_you_mean(name, modules_here)}"
         )
         raise ValueError(message.rstrip("; ")) from None
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{where}: importing {name} raises {raised(error)}") from error
+        raise ValueError(f"{subject}: importing {name} raises {raised(error)}") from error
 
 
 def raised(error: BaseException) -> str:
