@@ -1,18 +1,18 @@
-"""What an agent can hold: tools, and the text formats in which it calls them. No torch here.
+"""The tools of an agent, and the text formats in which it calls them. No torch here.
 
 - `base`: the interface of a tool
 - `function_tool`: tools made from functions and classes; `json_schema`: their schemas
+- `plugins`: what is taken for a tool; other people's code by name; what installed packages declare
 - `docstrings`: docstrings of code that is not imported
-- `plugins`: what is taken for a tool; other people's code by name, and what installed packages declare
 - `formats`: how a call is written in text
 - `thoughts`: what an agent thinks and what it says
 - `python`: the Python tool, a sandbox
 - `search`: the `search` and `visit` tools
 - `http`: JSON over HTTP, for clients of search and model servers
 - `subprocesses`: child processes with limits and deadlines, pools of them, messages between them
-- `files`: files in folders of others: no link is followed, limits, temporary names; TOML
-- `checks`: checks of names and numbers, texts cut to a length
-- `progress`: how far long work is, for who shows it
+- `files`: files in other people's folders: no links, limits, temporary names; TOML
+- `checks`: checks of names and numbers, texts shortened for messages
+- `progress`: the progress of long work, for commands that display it
 """
 
 from .base import Status, Tool, ToolFailure, ToolResult
@@ -33,8 +33,6 @@ __all__ = [
     "PythonTool",
     "Retriever",
     "Search",
-]
-__all__ += [
     "SearchFailure",
     "Status",
     "Tool",

@@ -1,7 +1,8 @@
-"""What an agent can hold: a tool has a name, a JSON schema, `call`, and a life cycle of `reset`, `fork`, `close`.
+"""The interface of a tool: its name, JSON schema, `call` and life cycle.
 
-A call never raises because of what the agent wrote: that is a `ToolResult` the agent can read. Only `ToolFailure`, the
-tool itself being unable to run, leaves a call as an exception, so an infrastructure fault is never scored as play.
+A call never raises because of what the agent wrote: the agent reads its mistake in a `ToolResult`.
+Only `ToolFailure`, which means that the tool itself could not run, leaves a call as an exception,
+so an infrastructure fault is never scored as the agent's play.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a call gives back; `text` is for the agent."""
+    """The outcome of a call; the agent reads `text`."""
 
     status: Status
     text: str
@@ -46,23 +47,33 @@ class Tool(Protocol):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`."""
+        """The schema in the form of OpenAI.
+
+        That is `{"type": "function", "function": {"name", "description", "parameters"}}`.
+        """
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run one call; raises `ToolFailure` when the tool itself cannot run."""
+        """Run one call.
+
+        Args:
+            arguments: The arguments of the call as the agent wrote them, decoded from JSON.
+
+        Raises:
+            ToolFailure: The tool itself cannot run.
+        """
 
     def reset(self) -> None:
         """Start a new episode with fresh state."""
 
     def fork(self) -> "Tool":
-        """Return an independent live copy with the same state: later calls to one never affect the other."""
+        """Return a live copy with the same state; later calls to one never affect the other."""
 
     def close(self) -> None:
-        """Release what the tool holds; it may be called twice."""
+        """Release the tool's resources; it may be called twice."""
 
 
 class StatelessTool:
-    """The life cycle of a tool that keeps no state."""
+    """Base class of tools that keep no state: nothing to reset, to copy or to close."""
 
     def reset(self) -> None:
         """Nothing to reset."""

@@ -1,11 +1,15 @@
-"""Files in folders that somebody else may have made: read within limits, written under names that nobody knows before.
+"""Files in folders that somebody else may have made: no links, limits, random temporary names.
 
-The folder that a command names is the operator's and is followed wherever it leads: `root`, or where it is left out the
-folder that holds the file. Below it no link is followed, neither to read nor to write, and nothing but plain files is
-opened: a named pipe would wait for ever, and a device may do anything.
+The folder that a command names is the operator's and is followed wherever it leads: `root`, or
+without it the folder that contains the file. Below it no link is followed, neither to read nor to
+write, and only plain files are opened: a named pipe would block for ever, and a device may do
+anything.
 
-A file is written under a new name first, which is random and made for it alone, so that whoever made the folder cannot
-have put something else there, and so that two processes never share one.
+A file is first written under a temporary name that is random and new, so that whoever made the
+folder cannot have put something else there, and two processes never share one.
+
+Reading comes first, then writing, then locks and checks of folders, then TOML; the opening of paths
+without links, on which all of it rests, is at the end.
 """
 
 import errno
@@ -27,25 +31,36 @@ from typing import Any
 
 MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
 MOST_LINE = 1 << 25  # bytes of a line of data
-# Bytes that a packed file may hold, however small it is, and for each byte of its own. Household games, which say the
-# same things again and again, are packed by 51; a file that is made to fill a memory, by a thousand with gzip and 7,000
-# with xz.
-LEAST, MOST_RATIO = 1 << 25, 200
+# A packed file may unpack to `LEAST` bytes, or to `MOST_RATIO` times its size if that is more.
+# Household games, which repeat themselves, shrink by a factor of 51; a file that is made to fill
+# the memory by 1,000 with gzip and 7,000 with xz.
+LEAST = 1 << 25
+MOST_RATIO = 200
 MOST_TOML = 1 << 18  # bytes of a TOML file
-MOST_DOTS = 8  # in one key of TOML: the reader of Python keeps every prefix of a key, so its memory grows quadratically
+MOST_DOTS = (
+    8  # in a key of TOML: `tomllib` keeps every prefix of a key, so memory grows quadratically
+)
 MOST_DEPTH = 64  # of brackets in TOML
+
 _UNPACK: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-_READ = os.O_RDONLY | os.O_NONBLOCK  # a pipe that was put there meanwhile does not block
+# Flags of `os.open`. A pipe that takes the place of a file after the check does not block.
+_READ = os.O_RDONLY | os.O_NONBLOCK
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
-_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
-_TOML_TEXTS = re.compile(  # strings and comments of TOML, as `tomllib` finds them
-    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})|'
-    + r"'''.*?'''(?:'{0,2})|"
-    + r'"(?:\\.|[^"\\\n])*"|'
-    + r"'[^'\n]*'|#[^\n]*",
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+_TEMPORARY = re.compile(
+    r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL
+)  # `.page.html.0123456789abcdef.tmp`
+_TOML_TEXTS = re.compile(
+    # Strings and comments of TOML, as `tomllib` finds them.
+    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'  # over several lines; it may end with two more quotes
+    r"|'''.*?'''(?:'{0,2})"  # the same without escapes
+    r'|"(?:\\.|[^"\\\n])*"'  # on one line
+    r"|'[^'\n]*'"  # on one line, without escapes
+    r"|#[^\n]*",  # a comment
     re.DOTALL,
 )
-_TOML_KEYS = re.compile(r"[\w. \t-]+")
+_TOML_KEYS = re.compile(r"[\w. \t-]+")  # runs of characters that may be a key: `a . b-c.d`
 
 
 class LinkRefused(ValueError):
@@ -56,24 +71,42 @@ class TooMuch(ValueError):
     """A file, or a line of it, is larger than any that is meant."""
 
 
+# --- reading
+
+
 def read_bytes(
     path: Path, most: int = MOST, root: Path | None = None, follow: bool = False
 ) -> bytes:
-    """Return what a plain file holds.
+    """Read a plain file as a whole.
 
-    `follow` is for a path that the command itself names, or that is checked otherwise: then links are followed.
+    Args:
+        path: The file.
+        most: The largest size in bytes that is read.
+        root: The folder below which no link is followed; by default the file's own folder.
+        follow: Follow links everywhere. This is for a path that the command itself names, or that
+            is checked otherwise.
 
-    Raises FileNotFoundError; ValueError where it is no plain file, has more than `most` bytes, or a link leads to it.
+    Raises:
+        FileNotFoundError: There is no such file.
+        TooMuch: It has more than `most` bytes.
+        LinkRefused: It is a link, or a link below `root` leads to it.
+        ValueError: It is no plain file.
     """
     with open_plain(path, root, follow) as file:
-        data = b"" if os.fstat(file.fileno()).st_size > most else file.read(most)
+        data = b""
+        if os.fstat(file.fileno()).st_size <= most:
+            data = file.read(most)
+        # The size alone proves nothing: a file may grow, and those in /proc have none.
         if file.read(1):
             raise TooMuch(f"{path} is larger than {most >> 10} KiB")
     return data
 
 
 def read_text(path: Path, most: int = MOST, root: Path | None = None) -> str:
-    """Return the text (UTF-8) of a plain file. Raises as `read_bytes` does, and ValueError where it is no text."""
+    """Read a plain file in UTF-8 as a whole.
+
+    The arguments and errors are those of `read_bytes`; ValueError also if it is not UTF-8.
+    """
     try:
         return read_bytes(path, most, root).decode()
     except UnicodeDecodeError as error:
@@ -81,17 +114,31 @@ def read_text(path: Path, most: int = MOST, root: Path | None = None) -> str:
 
 
 def open_plain(path: Path, root: Path | None = None, follow: bool = False) -> BufferedReader:
-    """Open a plain file to read it. Raises as `read_bytes` does."""
+    """Open a plain file for reading; the arguments and errors are those of `read_bytes`."""
+    # The first check avoids opening a device, which may have effects; the one behind it is safe
+    # from somebody who replaces the file in between.
     if follow:
         _check_plain(path.stat(), path)
-        return os.fdopen(_checked(os.open(path, _READ), path), "rb")
-    with _place(path, root) as (folder, name):
-        _check_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
-        return os.fdopen(_checked(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=folder), path), "rb")
+        handle = os.open(path, _READ)
+    else:
+        with _open_parent(path, root) as (folder, name):
+            _check_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+            handle = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=folder)
+    _close_unless_plain(handle, path)
+    return os.fdopen(handle, "rb")
 
 
 def lines_of(file: Any, most: int, path: Path) -> Iterator[bytes]:
-    """Yield the lines of a binary file. Raises ValueError where one has more than `most` bytes."""
+    """Yield the lines of a binary file.
+
+    Args:
+        file: The open file.
+        most: The largest number of bytes of a line.
+        path: The file's path, for the message.
+
+    Raises:
+        TooMuch: A line has more than `most` bytes.
+    """
     number = 0
     while line := file.readline(most + 1):
         number += 1
@@ -103,54 +150,79 @@ def lines_of(file: Any, most: int, path: Path) -> Iterator[bytes]:
 
 
 def data_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file of data that a command or a journal names, unpacked where it ends in `.gz` or `.xz`.
+    """Yield the lines of a data file that a command or a journal names.
 
-    Raises TooMuch where a line is too long, or few bytes make very many; what `gzip` and `lzma` raise; OSError.
+    Links are followed. A file whose name ends in `.gz` or `.xz` is unpacked.
+
+    Raises:
+        TooMuch: A line is too long, or a small file unpacks to very much.
+        OSError: The file cannot be read, or is damaged; `gzip` and `lzma` have further errors.
     """
     unpack = _UNPACK.get(path.suffix)
-    with (
-        open_plain(path, follow=True) as file,
-        unpack(file, "rb") if unpack else nullcontext(file) as lines,
-    ):
+    with open_plain(path, follow=True) as file:
         size = os.fstat(file.fileno()).st_size
-        left = most = max(LEAST, MOST_RATIO * size) if unpack else size + MOST_LINE
-        for line in lines_of(lines, MOST_LINE, path):
-            if (left := left - len(line)) < 0:
-                what = f"{path} has {size >> 10} KiB and holds more than {most >> 20} MiB"
-                raise TooMuch(f"{what}; if you trust it, unpack it and name the unpacked file")
-            yield line
+        if unpack is None:
+            stream = nullcontext(file)
+            most = size + MOST_LINE  # it may grow while it is read
+        else:
+            stream = unpack(file, "rb")
+            most = max(LEAST, MOST_RATIO * size)
+        total = 0
+        with stream as lines:
+            for line in lines_of(lines, MOST_LINE, path):
+                total += len(line)
+                if total > most:
+                    raise TooMuch(
+                        f"{path} has {size >> 10} KiB and holds more than {most >> 20} MiB; "
+                        "if you trust it, unpack it and name the unpacked file"
+                    )
+                yield line
 
 
 def is_plain(path: Path, root: Path | None = None) -> bool:
-    """Return whether there is a plain file, and no link leads to it."""
+    """Return whether there is a plain file, to which no link below `root` leads."""
     try:
-        with _place(path, root) as (folder, name):
+        with _open_parent(path, root) as (folder, name):
             return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except (OSError, ValueError):
         return False
 
 
 def names_in(folder: Path, root: Path | None = None) -> list[str]:
-    """Return the names in a folder, in order; none where it is missing. Raises LinkRefused, NotADirectoryError."""
+    """Return the sorted names in a folder; none if it is missing.
+
+    Raises:
+        LinkRefused: The folder is a link, or a link below `root` leads to it.
+        NotADirectoryError: It is no folder.
+    """
+    any_name = folder / "x"  # whose parent is opened
     try:
-        with _place(folder / "x", root or folder.parent) as (handle, _):
+        with _open_parent(any_name, root or folder.parent) as (handle, _):
             return sorted(os.listdir(handle))  # noqa: PTH208
     except FileNotFoundError:
         return []
 
 
+# --- writing
+
+
 def make_folder(folder: Path, root: Path | None = None) -> None:
-    """Make a folder below one that is there, unless it is there already. Raises LinkRefused, OSError."""
-    with _place(folder, root) as (handle, name):
+    """Make a folder in one that exists, unless it is there already.
+
+    Raises:
+        LinkRefused: The folder is a link, or a link below `root` leads to it.
+        OSError: It cannot be made, or something else has its name.
+    """
+    with _open_parent(folder, root) as (parent, name):
         with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=handle)
-            os.fsync(handle)
-        _open_folder(handle, name, folder, close=True)
+            os.mkdir(name, dir_fd=parent)
+            os.fsync(parent)
+        os.close(_open_folder(parent, name, folder))  # raises if it is a link or no folder
 
 
 def remove(path: Path, root: Path | None = None) -> None:
     """Remove a file, or a link itself, unless it is gone."""
-    with suppress(FileNotFoundError), _place(path, root) as (folder, name):
+    with suppress(FileNotFoundError), _open_parent(path, root) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
 
@@ -159,126 +231,175 @@ def remove_folder(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         folder.unlink()
     elif folder.exists():
-        shutil.rmtree(folder)  # which follows no link
+        shutil.rmtree(folder)  # follows no link
 
 
 def write_file(
     path: Path, content: str | Iterable[bytes], root: Path | None = None, synced: bool = True
 ) -> None:
-    """Write a file under a temporary name first: it is complete, or (OSError) what it was before.
+    """Write a file as a whole, or leave what was there before.
 
-    With `synced` it is on the disk then. What stands there before is replaced, also where it is a link.
+    It is written under a temporary name and then renamed. A link in its place is replaced.
+
+    Args:
+        path: The file.
+        content: Its text, or the pieces of its bytes.
+        root: The folder below which no link is followed; by default the file's own folder.
+        synced: Wait until the file is on the disk.
+
+    Raises:
+        OSError: It cannot be written.
     """
-    with _place(path, root) as (folder, name):
-        temporary = f".{name}.{secrets.token_hex(8)}.tmp"
-        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with _open_parent(path, root) as (folder, name):
+        temporary_name = f".{name}.{secrets.token_hex(8)}.tmp"
         try:
-            with os.fdopen(os.open(temporary, new, 0o666, dir_fd=folder), "wb") as file:
-                file.writelines([content.encode()] if isinstance(content, str) else content)
+            with os.fdopen(os.open(temporary_name, _NEW, 0o666, dir_fd=folder), "wb") as file:
+                if isinstance(content, str):
+                    file.write(content.encode())
+                else:
+                    file.writelines(content)
                 file.flush()
                 if synced:
                     os.fsync(file.fileno())
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)
+                os.unlink(temporary_name, dir_fd=folder)
             raise
         if synced:
-            os.fsync(folder)
+            os.fsync(folder)  # the new name
 
 
 def tidy(folder: Path, names: Iterable[str], root: Path | None = None) -> None:
-    """Remove temporary files of `names` that a killed process left; nobody else may be writing files of these names."""
-    known = {*names}
+    """Remove the temporary files that a killed process left.
+
+    Args:
+        folder: Where they are.
+        names: The names of the files that were being written; nobody else may be writing them now.
+        root: The folder below which no link is followed; by default the parent of `folder`.
+    """
+    own_names = set(names)
     for name in names_in(folder, root):
-        if (left := _TEMPORARY.fullmatch(name)) and left[1] in known:
+        if written_name(name) in own_names:
             remove(folder / name, root)
 
 
 def written_name(name: str) -> str | None:
-    """Return the name of the file that `write_file` writes under a temporary one; None where `name` is none."""
-    found = _TEMPORARY.fullmatch(name)
-    return found[1] if found else None
+    """Return the name of the file behind a temporary name of `write_file`; None for other names.
+
+    `.page.html.0123456789abcdef.tmp` -> `page.html`
+    """
+    match = _TEMPORARY.fullmatch(name)
+    return match[1] if match else None
 
 
 def open_to_append(path: Path, root: Path | None = None) -> BufferedRandom:
-    """Open a plain file, new or there, to add to it and to read it.
+    """Open a plain file to read it and to append to it; it is made if there is none.
 
-    A file with a second name (a hard link) is replaced by a copy first, so that the other one stays as it is.
+    A file with a second name (a hard link) is first replaced by a copy, so that the other name
+    keeps the content that it has.
 
-    Raises LinkRefused, ValueError where it is no plain file, OSError.
+    Raises:
+        LinkRefused: It is a link, or a link below `root` leads to it.
+        ValueError: It is no plain file.
+        OSError: It cannot be opened.
     """
-    with _place(path, root) as (folder, name):
+    with _open_parent(path, root) as (folder, name):
         with suppress(FileNotFoundError):
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            _check_plain(found, path)
-            if found.st_nlink > 1:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            _check_plain(status, path)
+            if status.st_nlink > 1:
                 with open_plain(path, root) as file:
-                    write_file(path, iter(lambda: file.read(1 << 20), b""), root)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        return os.fdopen(_checked(os.open(name, flags, 0o666, dir_fd=folder), path), "rb+")
+                    chunks = iter(lambda: file.read(1 << 20), b"")
+                    write_file(path, chunks, root)
+        handle = os.open(name, _APPEND, 0o666, dir_fd=folder)
+        _close_unless_plain(handle, path)
+        return os.fdopen(handle, "rb+")
 
 
 def append_line(
     path: Path, line: str | bytes, *, root: Path | None = None, synced: bool = True
 ) -> None:
-    """Add a line, in place of a last one that a process left unfinished when it died.
+    """Append a line to a file; it replaces a last line that a process left unfinished when it died.
 
-    With `synced` it is on the disk then, else soon: the death of the process does not take it away.
+    Args:
+        path: The file; it is made if there is none.
+        line: The line, without its end.
+        root: The folder below which no link is followed; by default the file's own folder.
+        synced: Wait until the line is on the disk. Otherwise it soon is, even if this process dies.
 
-    Raises OSError where it cannot be written; what is there of it counts as unfinished. Else as `open_to_append`.
+    Raises:
+        OSError: It cannot be written; what is there of it counts as unfinished.
+        ValueError: See `open_to_append`.
     """
     with open_to_append(path, root) as file:
         size = os.fstat(file.fileno()).st_size
-        if size:  # nothing cannot be mapped
-            with mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
-                whole = lines.rfind(b"\n") + 1
-            file.truncate(whole)
-        file.write((line.encode() if isinstance(line, str) else line) + b"\n")
+        if size > 0:  # an empty file cannot be mapped
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                end_of_last_line = content.rfind(b"\n") + 1
+            file.truncate(end_of_last_line)
+        data = line.encode() if isinstance(line, str) else line
+        file.write(data + b"\n")
         file.flush()
         if synced:
             os.fsync(file.fileno())
-    if not size:
-        with _place(path, root) as (folder, _):
+    if size == 0:  # the name may be new as well
+        with _open_parent(path, root) as (folder, _):
             os.fsync(folder)
+
+
+# --- locks and checks of folders
 
 
 @contextmanager
 def locked(folder: Path, root: Path | None = None) -> Iterator[None]:
-    """Keep other processes out of a folder, which is below `root` where that is given; nothing is left behind.
+    """Keep other processes that use `locked` out of a folder; the lock leaves no file behind.
 
-    Raises BlockingIOError where one is in it.
+    Args:
+        folder: The folder.
+        root: The folder below which no link is followed; if it is None, `folder` may itself be a
+            link.
+
+    Raises:
+        BlockingIOError: Another process has locked it.
     """
     if root is None:
         handle = os.open(folder, _FOLDER)
     else:
-        with _place(folder, root) as (above, name):
-            handle = _open_folder(above, name, folder)
+        with _open_parent(folder, root) as (parent, name):
+            handle = _open_folder(parent, name, folder)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            fix = "wait until it has ended, or choose another folder with --out"
-            raise BlockingIOError(f"another process is writing {folder}; {fix}") from None
+            raise BlockingIOError(
+                f"another process is writing {folder}; "
+                "wait until it has ended, or choose another folder with --out"
+            ) from None
         yield
     finally:
         os.close(handle)
 
 
 def writable(folder: Path) -> None:
-    """Make `folder` and make sure that files can be written there; raises PermissionError where they cannot."""
+    """Make a folder, and check by a trial that files can be written there.
+
+    Raises:
+        PermissionError: They cannot.
+    """
     probe = folder / f".writable.{secrets.token_hex(8)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+        os.close(os.open(probe, _NEW, 0o666))
         probe.unlink()
     except OSError as error:
-        what = f"cannot write to {folder} ({error.strerror})"
-        raise PermissionError(f"{what}; choose another folder with --out") from error
+        raise PermissionError(
+            f"cannot write to {folder} ({error.strerror}); choose another folder with --out"
+        ) from error
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until the content of a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -287,24 +408,38 @@ def sync(path: Path) -> None:
 
 
 def check_inside(folder: Path) -> None:
-    """Refuse a folder with a link that leads out of it, a pipe or a device; one that is missing holds nothing.
+    """Refuse a folder that contains a link out of it, a pipe or a device; it may be missing.
 
-    For folders in which a command goes on, and which other libraries read and write, too. Raises ValueError.
+    This is for folders in which a command continues its work, and which other libraries, too, read
+    and write.
+
+    Raises:
+        LinkRefused: A link leads out of the folder.
+        ValueError: There is a pipe or a device.
     """
-    home = folder.resolve()
-    for place, folders, files in os.walk(folder):  # which follows no link
-        for path in (Path(place, name) for name in (*folders, *files)):
-            kind = path.lstat().st_mode
-            if stat.S_ISLNK(kind) and not path.resolve().is_relative_to(home):
+    resolved_folder = folder.resolve()
+    for parent, folder_names, file_names in os.walk(folder):  # follows no link
+        for name in (*folder_names, *file_names):
+            path = Path(parent, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode) and not path.resolve().is_relative_to(resolved_folder):
                 raise LinkRefused(
-                    f"{path} is a link that leads out of {folder}; remove it, or copy there what it names"
+                    f"{path} is a link that leads out of {folder}; "
+                    "remove it, or copy there what it names"
                 )
-            if stat.S_ISFIFO(kind) or stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
                 raise ValueError(f"{path} is no plain file; remove it")
 
 
+# --- TOML
+
+
 def read_toml(path: Path, root: Path | None = None, follow: bool = False) -> dict[str, Any]:
-    """Return the tables of a TOML file. Raises ValueError where it is none or too large, and as `read_bytes` does."""
+    """Return the tables of a TOML file.
+
+    The arguments and errors are those of `read_bytes`; ValueError also if it is not TOML, or takes
+    too much memory.
+    """
     data = read_bytes(path, MOST_TOML, root, follow)
     try:
         return parse_toml(data.decode())
@@ -313,76 +448,110 @@ def read_toml(path: Path, root: Path | None = None, follow: bool = False) -> dic
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a text in TOML. Raises ValueError where it is none, or of a form that takes much memory."""
+    """Return the tables of a text in TOML.
+
+    Raises:
+        ValueError: It is not TOML, or has a form for which the parser would take very much memory.
+    """
     if len(text) > MOST_TOML:
         raise ValueError(f"it has {len(text)} characters; at most {MOST_TOML} are read")
-    plain = _TOML_TEXTS.sub(lambda found: "" if found[0].startswith("#") else "s", text)
-    if (
-        dots := max((run[0].count(".") for run in _TOML_KEYS.finditer(plain)), default=0)
-    ) > MOST_DOTS:
+    # Dots and brackets are counted without those in comments, which are left out, and in strings,
+    # each of which becomes an `s`, since a string may be a part of a key: `a."b.c".d` -> `a.s.d`.
+    bare_text = _TOML_TEXTS.sub(lambda match: "" if match[0].startswith("#") else "s", text)
+    dots = max((key[0].count(".") for key in _TOML_KEYS.finditer(bare_text)), default=0)
+    if dots > MOST_DOTS:
         raise ValueError(f"a key has {dots} dots; at most {MOST_DOTS} are read")
     depth = 0
-    for bracket in re.finditer(r"[][{}]", plain):
+    for bracket in re.finditer(r"[][{}]", bare_text):
         depth += 1 if bracket[0] in "[{" else -1
         if depth > MOST_DEPTH:
             raise ValueError(f"its brackets are nested more than {MOST_DEPTH} deep")
     return tomllib.loads(text)
 
 
+# --- paths without links
+
+
 @contextmanager
-def _place(path: Path, root: Path | None) -> Iterator[tuple[int, str]]:
-    """Yield a descriptor of the folder that holds a file, reached from `root` without a link, and the file's name."""
+def _open_parent(path: Path, root: Path | None) -> Iterator[tuple[int, str]]:
+    """Open the folder that contains a file, following no link below `root`.
+
+    Each folder on the way is opened relative to the one above it, so that nobody can exchange a
+    part of the path between its check and its use.
+
+    Args:
+        path: The file, or the folder whose parent is wanted; it need not exist.
+        root: A folder above it, which may itself be a link; None for the parent.
+
+    Yields:
+        The parent's descriptor, which is closed at the end of the block, and the file's name in it.
+
+    Raises:
+        LinkRefused: A part of the path below `root` is a link; or the block opened a link.
+        ValueError: The path has a `..` below `root`, or is not below it.
+        OSError: A folder is missing or cannot be opened.
+    """
     top = path.parent if root is None else root
-    *inner, name = path.relative_to(top).parts
-    if ".." in (*inner, name):
+    *folder_names, name = path.relative_to(top).parts
+    if ".." in (*folder_names, name):
         raise ValueError(f"{path} leads out of {top}; name a file within")
     handle = os.open(top, _FOLDER)
     try:
-        for part in inner:
-            above, handle = handle, -1
+        for folder_name in folder_names:
+            handle_above = handle
+            handle = -1  # so that the one above is not closed twice if this folder cannot be opened
             try:
-                handle = _open_folder(above, part, path)
+                handle = _open_folder(handle_above, folder_name, path)
             finally:
-                os.close(above)
+                os.close(handle_above)
         yield handle, name
     except OSError as error:
         if error.filename == name:  # the whole path says more
             error.filename = str(path)
-        if error.errno == errno.ELOOP:
-            raise _refused(path) from None
+        if error.errno == errno.ELOOP:  # a link where O_NOFOLLOW was set
+            raise _link_refused(path) from None
         raise
     finally:
         if handle >= 0:
             os.close(handle)
 
 
-def _open_folder(above: int, name: str, path: Path, close: bool = False) -> int:
-    if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
-        raise _refused(path)
-    handle = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-    if close:
-        os.close(handle)
-    return handle
+def _open_folder(parent: int, name: str, path: Path) -> int:
+    """Open a folder by its name in one that is open, and return its descriptor.
+
+    Args:
+        parent: The descriptor of the open folder.
+        name: The name in it.
+        path: The whole path, for the message.
+
+    Raises:
+        LinkRefused: The name is a link.
+        OSError: It is no folder or cannot be opened.
+    """
+    if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        raise _link_refused(path)
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
 
 
-def _refused(path: Path) -> LinkRefused:
+def _link_refused(path: Path) -> LinkRefused:
     return LinkRefused(
-        f"{path} is a link, or behind one, and within a folder none is followed; put the file itself there"
+        f"{path} is a link, or behind one, and within a folder none is followed; "
+        "put the file itself there"
     )
 
 
-def _check_plain(found: os.stat_result, path: Path) -> None:
-    if stat.S_ISLNK(found.st_mode):
-        raise _refused(path)
-    if not stat.S_ISREG(found.st_mode):
+def _check_plain(status: os.stat_result, path: Path) -> None:
+    """Raise LinkRefused for a link, and ValueError for anything else that is no plain file."""
+    if stat.S_ISLNK(status.st_mode):
+        raise _link_refused(path)
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{path} is no plain file")
 
 
-def _checked(handle: int, path: Path) -> int:
-    """Return the descriptor of a plain file; one of anything else is closed."""
+def _close_unless_plain(handle: int, path: Path) -> None:
+    """Close a descriptor and raise ValueError if it is not that of a plain file."""
     try:
         _check_plain(os.fstat(handle), path)
-        return handle
     except BaseException:
         os.close(handle)
         raise

@@ -8,16 +8,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from .base import StatelessTool, Status, ToolFailure, ToolResult
-from .json_schema import check_arguments, converted, function_schema, hints_of
+from .json_schema import check_arguments, convert_value, function_schema, read_annotations
 from .subprocesses.deadlines import start
 
 P = ParamSpec("P")
 R = TypeVar("R")
-LIFE = ("fork", "close")  # methods of a class that are no tools
+LIFE_CYCLE_METHODS = ("fork", "close")  # public methods of a class that are no tools
 
 
 class FunctionTool(StatelessTool, Generic[P, R]):
-    """A stateless tool made from a typed function, which calling the object calls; an async one has its own loop."""
+    """A stateless tool made from a typed function; the tool can be called like the function.
+
+    An async function runs in an event loop of its own.
+    """
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
@@ -27,50 +30,73 @@ class FunctionTool(StatelessTool, Generic[P, R]):
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._target()(*args, **kwargs)
+        return self._callable()(*args, **kwargs)
 
     def call(self, arguments: Mapping[str, Any], timeout: float | None = None) -> ToolResult:
-        """Return the function's result, or its exception as an `error`. Raises ToolFailure if it does, or is late."""
-        if problem := check_arguments(self.schema, arguments):
+        """Call the function with an agent's arguments.
+
+        Args:
+            arguments: The JSON values that the agent wrote, by name.
+            timeout: Seconds after which an async function is cancelled; None for no limit.
+
+        Returns:
+            The function's result as text. If the arguments do not fit, or the function raises, the
+            status is `error` and the text says why.
+
+        Raises:
+            ToolFailure: The function raises it, or an async function is late.
+        """
+        problem = check_arguments(self.schema, arguments)
+        if problem:
             return ToolResult(Status.ERROR, problem)
-        hints = hints_of(self.function, f"tool {self.name}")
-        target: Callable[..., Any] = self._target()
+        annotations = read_annotations(self.function, f"tool {self.name}")
+        function: Callable[..., Any] = self._callable()
         try:
-            made = target(
-                **{name: converted(value, hints[name]) for name, value in arguments.items()}
-            )
-            if not self.asynchronous:
-                return ToolResult(Status.OK, str(made))
-            # On another thread, as a loop may run on this one.
-            running = start(
-                lambda: asyncio.run(_in_time(made, timeout, self.name)), f"turngym-{self.name}"
-            )
-            return ToolResult(Status.OK, str(running.result()))
+            converted_arguments = {
+                name: convert_value(value, annotations[name]) for name, value in arguments.items()
+            }
+            result = function(**converted_arguments)
+            if self.asynchronous:
+                result = self._wait_for(result, timeout)
+            return ToolResult(Status.OK, str(result))
         except ToolFailure:
             raise
         except Exception as error:
             return ToolResult(Status.ERROR, f"{type(error).__name__}: {error}")
 
-    def _target(self) -> Callable[P, R]:
+    def _wait_for(self, coroutine: Awaitable[Any], timeout: float | None) -> Any:
+        """Run a coroutine and return its result; raises ToolFailure after `timeout` seconds."""
+        # On another thread, because an event loop may already run on this one.
+        future = start(
+            lambda: asyncio.run(_await_with_timeout(coroutine, timeout, self.name)),
+            f"turngym-{self.name}",
+        )
+        return future.result()
+
+    def _callable(self) -> Callable[P, R]:
         return self.function
 
 
-async def _in_time(made: Awaitable[R], timeout: float | None, name: str) -> R:
+async def _await_with_timeout(awaitable: Awaitable[R], timeout: float | None, tool_name: str) -> R:
+    """Await a result; raises ToolFailure if that takes longer than `timeout` seconds."""
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
-            return await made
+            return await awaitable
     except TimeoutError:
-        if not limit.expired():  # its own
+        if not limit.expired():  # the function itself raised it
             raise
-        raise ToolFailure(f"the tool {name} did not answer within {timeout:g} s") from None
+        raise ToolFailure(f"the tool {tool_name} did not answer within {timeout:g} s") from None
 
 
 def tool(function: Callable[P, R]) -> FunctionTool[P, R]:
     """Turn a typed function with a docstring into a tool.
 
-    The first paragraph of the docstring is the description; lines `name: text` of an `Args:` section describe the
-    parameters. Raises TypeError naming the parameter whose annotation has no JSON form.
+    The first paragraph of the docstring is the description; lines `name: text` of an `Args:`
+    section describe the parameters.
+
+    Raises:
+        TypeError: The annotation of a parameter has no JSON form; the message names the parameter.
     """
     return FunctionTool(function)
 
@@ -78,10 +104,19 @@ def tool(function: Callable[P, R]) -> FunctionTool[P, R]:
 class Toolset:
     """The public methods of a class as tools that share one instance of it.
 
-    Every episode has an instance of its own, made at its first call. A fork has a copy of it: what its method `fork`
-    returns, else a deep copy. Its method `close`, if there is one, is called when the episode is over. Neither of the
-    two is a tool. Each public method of `kind` needs types and a docstring, as a function does; each instance gets
-    copies of `args` and `kwargs`. Raises TypeError, naming it, where the class or a method cannot be used so.
+    Every episode has its own instance, which is made at the first call. A fork of the set has a
+    copy of the instance: what the instance's method `fork` returns, or else a deep copy. The
+    instance's method `close`, if there is one, is called when the episode is over. Neither of the
+    two is a tool.
+
+    Args:
+        kind: The class. Each of its public methods needs types and a docstring, as a function does.
+        args: Arguments of the class; each instance gets copies of them.
+        kwargs: Further arguments of the class, by name.
+
+    Raises:
+        TypeError: The class does not take these arguments, has no public method, or a method cannot
+            be a tool; the message names it.
     """
 
     def __init__(self, kind: type, *args: Any, **kwargs: Any) -> None:
@@ -92,20 +127,23 @@ class Toolset:
             raise TypeError(
                 f"{name} cannot be made: {error}; write Toolset({name}, …) with its arguments"
             ) from None
-        self.kind, self._arguments = kind, (args, kwargs)
+        self.kind = kind
+        self._args = args
+        self._kwargs = kwargs
         self._instance: Any = None
         self.tools = {method.__name__: MethodTool(method, self) for method in _public_methods(kind)}
         if not self.tools:
             raise TypeError(
-                f"{name} has no public method, so it gives no tool; write one with types and a docstring"
+                f"{name} has no public method, so it gives no tool; "
+                "write one with types and a docstring"
             )
 
     @property
     def instance(self) -> Any:
-        """The instance of this episode. Raises ToolFailure where it cannot be made."""
+        """The instance of this episode, made at first use; ToolFailure if it cannot be made."""
         if self._instance is None:
             try:
-                args, kwargs = copy.deepcopy(self._arguments)
+                args, kwargs = copy.deepcopy((self._args, self._kwargs))
                 self._instance = self.kind(*args, **kwargs)
             except Exception as error:
                 raise ToolFailure(
@@ -114,27 +152,34 @@ class Toolset:
         return self._instance
 
     def reset(self) -> None:
-        """End the instance; the next call makes another one."""
-        instance, self._instance = self._instance, None
+        """Close the instance; the next call makes another one."""
+        instance = self._instance
+        self._instance = None
         if hasattr(instance, "close"):
             instance.close()
 
     def fork(self) -> Self:
-        """Return a set whose instance is an independent copy. Raises ToolFailure where it cannot be copied."""
+        """Return a set with an independent copy of the instance.
+
+        Raises:
+            ToolFailure: The instance cannot be copied.
+        """
         twin = copy.copy(self)
-        twin.tools = {name: copy.copy(method) for name, method in self.tools.items()}
-        for method in twin.tools.values():
-            method.owner = twin
-        if (instance := self._instance) is not None:
-            try:
-                twin._instance = (
-                    instance.fork() if hasattr(instance, "fork") else copy.deepcopy(instance)
-                )
-            except Exception as error:
-                fix = "give it a method fork() that returns a copy"
-                raise ToolFailure(
-                    f"{self.kind.__name__} cannot be copied ({error}); {fix}"
-                ) from error
+        twin.tools = {name: copy.copy(method_tool) for name, method_tool in self.tools.items()}
+        for method_tool in twin.tools.values():
+            method_tool.owner = twin
+        if self._instance is None:
+            return twin
+        try:
+            if hasattr(self._instance, "fork"):
+                twin._instance = self._instance.fork()
+            else:
+                twin._instance = copy.deepcopy(self._instance)
+        except Exception as error:
+            raise ToolFailure(
+                f"{self.kind.__name__} cannot be copied ({error}); "
+                "give it a method fork() that returns a copy"
+            ) from error
         return twin
 
 
@@ -153,22 +198,25 @@ class MethodTool(FunctionTool[..., Any]):
     def fork(self) -> Any:
         return self.owner.fork().tools[self.name]
 
-    def _target(self) -> Any:
+    def _callable(self) -> Any:
         return getattr(self.owner.instance, self.name)
 
 
 def _public_methods(kind: type) -> list[Callable[..., Any]]:
-    """Return the public methods of a class as their callers see them, without `self`, in the order of the text."""
-    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
-    found = {
-        name: inspect.getattr_static(kind, name)
-        for name in names
-        if name[:1] != "_" and name not in LIFE
-    }
-    return [
-        types.MethodType(method, kind)
-        if isinstance(method, types.FunctionType)
-        else getattr(kind, name)
-        for name, method in found.items()
-        if isinstance(method, types.FunctionType | staticmethod | classmethod)
-    ]
+    """Return the public methods of a class in the order of its text, inherited ones first.
+
+    Each is bound to the class, so that its signature has no `self`, as its callers see it.
+    """
+    names: dict[str, None] = {}  # a dict, as it keeps the order
+    for base in reversed(kind.__mro__):
+        names.update(dict.fromkeys(vars(base)))
+    methods: list[Callable[..., Any]] = []
+    for name in names:
+        if name.startswith("_") or name in LIFE_CYCLE_METHODS:
+            continue
+        attribute = inspect.getattr_static(kind, name)
+        if isinstance(attribute, types.FunctionType):
+            methods.append(types.MethodType(attribute, kind))
+        elif isinstance(attribute, staticmethod | classmethod):
+            methods.append(getattr(kind, name))
+    return methods

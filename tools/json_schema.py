@@ -1,7 +1,10 @@
-"""JSON schemas of functions, made from their annotations and docstrings, and arguments checked against them.
+"""JSON schemas of functions, from annotations and docstrings; arguments checked against them.
 
-A parameter is annotated with str, int, float, bool, None, Any, list, dict with keys that are str, Literal, Enum, a
-TypedDict, a dataclass, or a union of these; a text in `Annotated` describes it.
+A parameter is annotated with str, int, float, bool, None, Any, list, dict with keys that are str,
+Literal, Enum, a TypedDict, a dataclass, or a union of these; a text in `Annotated` describes it.
+
+`function_schema` makes a schema, `check_arguments` compares the arguments of a call with it, and
+`convert_value` turns an argument into what the annotation says.
 """
 
 import inspect
@@ -11,62 +14,91 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal, NotRequired, Required, Union
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Required, Union
 
 from .checks import brief
 
 Schema = dict[str, Any]
-SCALARS: dict[Any, str] = {
+
+# The JSON type of each Python type. A value's exact type is looked up, since True is an int in
+# Python but not in JSON.
+JSON_TYPES: dict[Any, str] = {
     str: "string",
     int: "integer",
     float: "number",
     bool: "boolean",
     type(None): "null",
 }
-WORDS = {
+# What an agent reads in place of a JSON type.
+TYPE_DESCRIPTIONS = {
     "string": "a string",
     "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
 }
+_UNIONS = (Union, types.UnionType)  # `Union[a, b]` and `a | b`
+_WRAPPERS = (Annotated, Required, NotRequired)  # their first argument is the annotation proper
+
+# The indented lines behind `Args:`.
+_ARGS_SECTION = re.compile(r"^Args:[ \t]*\n((?:[ \t]+\S.*\n?|[ \t]*\n)*)", re.MULTILINE)
+# `query: the words`, `query (str): the words`
+_ARGS_ENTRY = re.compile(r"(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
 
 
-WORDS |= {"null": "null", "array": "a list", "object": "an object"}
-
-
-_UNIONS = (Union, types.UnionType)
-_MARKS = (Annotated, Required, NotRequired)  # what stands around an annotation
+# --- from a function to a schema
 
 
 def function_schema(function: Callable[..., Any]) -> Schema:
-    """Return the JSON schema of a typed function; raises TypeError where the function cannot be a tool."""
+    """Make the schema of a tool from a function's name, annotations and docstring.
+
+    The first paragraph of the docstring describes the tool, its `Args:` section the parameters.
+
+    Returns:
+        The schema in the form of OpenAI, as `make_schema` does.
+
+    Raises:
+        TypeError: The function cannot be a tool; the message names the parameter and the reason.
+    """
     name = getattr(function, "__name__", repr(function))
-    description, notes = _read_docstring(inspect.getdoc(function) or "")
-    if not description:
+    docstring = _parse_docstring(inspect.getdoc(function) or "")
+    if not docstring.first_paragraph:
         raise TypeError(
             f"tool {name} has no docstring; its first paragraph is what the agent reads"
         )
-    hints, properties, required = hints_of(function, f"tool {name}"), dict[str, Any](), list[str]()
+    annotations = read_annotations(function, f"tool {name}")
+    properties: dict[str, Schema] = {}
+    required: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
-        where = f"parameter {parameter.name!r} of tool {name}"
+        place = f"parameter {parameter.name!r} of tool {name}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(
-                f"{where} is {parameter.kind.description}; arguments of a tool are given by name"
+                f"{place} is {parameter.kind.description}; arguments of a tool are given by name"
             )
-        if parameter.name not in hints:
-            raise TypeError(f"{where} has no annotation; annotate it, e.g. `{parameter.name}: str`")
-        properties[parameter.name] = annotation_schema(hints[parameter.name], where)
-        if parameter.name in notes:
-            properties[parameter.name]["description"] = notes[parameter.name]
+        if parameter.name not in annotations:
+            raise TypeError(f"{place} has no annotation; annotate it, e.g. `{parameter.name}: str`")
+        schema = annotation_schema(annotations[parameter.name], place)
+        if parameter.name in docstring.parameters:
+            schema["description"] = docstring.parameters[parameter.name]
+        properties[parameter.name] = schema
         if parameter.default is parameter.empty:
             required.append(parameter.name)
-    return make_schema(name, description, properties, required)
+    return make_schema(name, docstring.first_paragraph, properties, required)
 
 
 def make_schema(
     name: str, description: str, properties: dict[str, Any], required: list[str]
 ) -> Schema:
-    """Return the schema of a tool in the OpenAI form."""
+    """Return the schema of a tool in the form of OpenAI.
+
+    Args:
+        name: The tool's name.
+        description: What the agent reads about it.
+        properties: The schema of each argument, by name.
+        required: The names of the arguments that must be given.
+    """
     parameters = {"type": "object", "properties": properties, "required": required}
     return {
         "type": "function",
@@ -74,173 +106,291 @@ def make_schema(
     }
 
 
-def check_arguments(schema: Schema, arguments: Mapping[str, Any]) -> str | None:
-    """Return a sentence for the agent on the first thing wrong with the arguments, or None when they fit the schema."""
-    name, parameters = schema["function"]["name"], schema["function"]["parameters"]
-    properties = parameters["properties"]
-    takes = ", ".join(properties) or "no arguments"
-    for key in arguments:
-        if key not in properties:
-            return f"{name} has no argument {brief(repr(key), 80)}; it takes {takes}"
-    for key in parameters["required"]:
-        if key not in arguments:
-            return f"{name} needs the argument {key!r} ({_expected(properties[key])})"
-    for key, value in arguments.items():
-        if not _fits(value, properties[key]):
-            return f"argument {key!r} of {name} is {brief(repr(value), 80)}; expected {_expected(properties[key])}"
-    return None
+def read_annotations(annotated: Any, label: str) -> dict[str, Any]:
+    """Return the annotations of a function or class, with those that are texts evaluated.
 
+    Args:
+        annotated: The function or class.
+        label: Its name for the message, such as `tool search`.
 
-def hints_of(annotated: Any, what: str) -> dict[str, Any]:
-    """Return the annotations of a function or a class; raises TypeError naming `what` where they cannot be read."""
+    Raises:
+        TypeError: An annotation uses a name that is not defined where the function or class is.
+    """
     try:
         return typing.get_type_hints(annotated, include_extras=True)
     except NameError as error:
         raise TypeError(
-            f"the annotations of {what} cannot be read: {error}; import it where {what} is"
+            f"the annotations of {label} cannot be read: {error}; import it where {label} is"
         ) from error
 
 
-def annotation_schema(annotation: Any, where: str, inside: tuple[Any, ...] = ()) -> Schema:
-    """Return the schema of an annotation; raises TypeError that names `where`. `inside` are the classes around it."""
-    if annotation in SCALARS:
-        return {"type": SCALARS[annotation]}
-    origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+def annotation_schema(annotation: Any, place: str, enclosing: tuple[Any, ...] = ()) -> Schema:
+    """Return the JSON schema of an annotation, such as `{"type": "integer"}` for `int`.
+
+    Args:
+        annotation: The annotation.
+        place: Where it stands, for the message, such as `parameter 'query' of tool search`.
+        enclosing: The TypedDicts and dataclasses around it; one that contains itself has no schema.
+
+    Raises:
+        TypeError: The annotation has no JSON form.
+    """
+    if annotation in JSON_TYPES:
+        return {"type": JSON_TYPES[annotation]}
+    origin = typing.get_origin(annotation) or annotation  # `list` of `list[int]`
+    arguments = typing.get_args(annotation)
+    schema: Schema
     if origin is Any:
         return {}
-    if origin in _MARKS:
-        notes = [note for note in args[1:] if isinstance(note, str)]
-        return annotation_schema(args[0], where, inside) | (
-            {"description": notes[0]} if notes else {}
-        )
+    if origin in _WRAPPERS:
+        schema = annotation_schema(arguments[0], place, enclosing)
+        descriptions = [note for note in arguments[1:] if isinstance(note, str)]
+        if descriptions:
+            schema["description"] = descriptions[0]
+        return schema
     if origin in (list, Sequence):
-        return {"type": "array"} | (
-            {"items": annotation_schema(args[0], where, inside)} if args else {}
-        )
-    if origin in (dict, Mapping) and (not args or args[0] is str):
-        values = {"additionalProperties": annotation_schema(args[1], where, inside)} if args else {}
-        return {"type": "object"} | values
+        schema = {"type": "array"}
+        if arguments:
+            schema["items"] = annotation_schema(arguments[0], place, enclosing)
+        return schema
+    if origin in (dict, Mapping) and (not arguments or arguments[0] is str):
+        schema = {"type": "object"}
+        if arguments:
+            schema["additionalProperties"] = annotation_schema(arguments[1], place, enclosing)
+        return schema
     if origin in _UNIONS:
-        return {"anyOf": [annotation_schema(arg, where, inside) for arg in args]}
-    is_enum = isinstance(origin, type) and issubclass(origin, Enum)
-    choices = (
-        [member.value for member in origin] if is_enum else list(args) if origin is Literal else []
-    )
-    if len(kinds := {SCALARS.get(type(value)) for value in choices}) == 1 and None not in kinds:
-        return {"type": kinds.pop(), "enum": choices}
-    if _is_record(origin) and origin not in inside:
-        return _record_schema(origin, where, (*inside, origin))
+        return {"anyOf": [annotation_schema(option, place, enclosing) for option in arguments]}
+    choices_schema = _choices_schema(origin, arguments)
+    if choices_schema is not None:
+        return choices_schema
+    if _is_record(origin) and origin not in enclosing:
+        return _record_schema(origin, place, (*enclosing, origin))
     raise TypeError(
-        f"{where} is annotated {annotation}; use str, int, float, bool, list, dict with keys that are str, Literal, "
-        "Enum, a TypedDict, a dataclass, or a union of these (no class may hold itself)"
+        f"{place} is annotated {annotation}; use str, int, float, bool, list, dict with keys that "
+        "are str, Literal, Enum, a TypedDict, a dataclass, or a union of these (no class may hold "
+        "itself)"
     )
 
 
-def converted(value: Any, annotation: Any) -> Any:
-    """Return what fits an annotation's schema as the annotation says: members of an Enum, instances of a dataclass."""
-    origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
-    if origin in _MARKS:
-        return converted(value, args[0])
+def _choices_schema(origin: Any, arguments: tuple[Any, ...]) -> Schema | None:
+    """Return the schema of an Enum or a Literal, whose values must have one scalar type.
+
+    Args:
+        origin: The annotation without its arguments, such as `Literal` or the Enum.
+        arguments: The arguments of a Literal.
+
+    Returns:
+        Such as `{"type": "string", "enum": ["m", "ft"]}`; None for all other annotations.
+    """
+    choices: list[Any] = []
+    if _is_enum(origin):
+        choices = [member.value for member in origin]
+    elif origin is Literal:
+        choices = list(arguments)
+    choice_types = {JSON_TYPES.get(type(choice)) for choice in choices}
+    if len(choice_types) != 1 or None in choice_types:
+        return None
+    return {"type": choice_types.pop(), "enum": choices}
+
+
+class RecordFields(NamedTuple):
+    """The fields of a TypedDict or dataclass: annotations in order, and which must be given."""
+
+    annotations: dict[str, Any]
+    required: set[str]
+
+
+def _record_schema(record: Any, place: str, enclosing: tuple[Any, ...]) -> Schema:
+    """Return the schema of an object with the fields of a TypedDict or dataclass, and no others.
+
+    Args:
+        record: The TypedDict or dataclass.
+        place: Where it stands in the tool, for messages.
+        enclosing: The records around its fields, itself included.
+    """
+    if typing.is_typeddict(record):
+        record_fields = _typed_dict_fields(record)
+    else:
+        record_fields = _dataclass_fields(record)
+    properties = {}
+    for name, annotation in record_fields.annotations.items():
+        field_place = f"field {name!r} of {record.__name__}, of {place},"
+        properties[name] = annotation_schema(annotation, field_place, enclosing)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in record_fields.annotations if name in record_fields.required],
+        "additionalProperties": False,
+    }
+
+
+def _typed_dict_fields(record: Any) -> RecordFields:
+    """Return the keys of a TypedDict."""
+    annotations = read_annotations(record, record.__name__)
+    required = set(record.__required_keys__)
+    # `__required_keys__` misses the marks in annotations that are texts, as under
+    # `from __future__ import annotations`.
+    for name, annotation in annotations.items():
+        if typing.get_origin(annotation) is Required:
+            required.add(name)
+        elif typing.get_origin(annotation) is NotRequired:
+            required.discard(name)
+    return RecordFields(annotations, required)
+
+
+def _dataclass_fields(record: Any) -> RecordFields:
+    """Return the fields of a dataclass that its constructor takes."""
+    annotations = read_annotations(record, record.__name__)
+    arguments = [field for field in fields(record) if field.init]
+    required = {
+        field.name
+        for field in arguments
+        if field.default is MISSING and field.default_factory is MISSING
+    }
+    return RecordFields({field.name: annotations[field.name] for field in arguments}, required)
+
+
+class ToolDocstring(NamedTuple):
+    """What a docstring says of a tool, and of each of its parameters."""
+
+    first_paragraph: str
+    parameters: dict[str, str]
+
+
+def _parse_docstring(docstring: str) -> ToolDocstring:
+    """Read the first paragraph and the `Args:` section of a docstring; each text becomes one line.
+
+    An entry of the section begins with `name:` or `name (type):`; lines that are indented further,
+    or that are no such entry, continue it.
+    """
+    first_paragraph = docstring.split("\n\n", 1)[0]
+    parameters: dict[str, str] = {}
+    section = _ARGS_SECTION.search(docstring)
+    section_lines = inspect.cleandoc(section[1]).splitlines() if section else []
+    parameter = ""  # that the present line describes
+    for line in section_lines:
+        entry = _ARGS_ENTRY.match(line)
+        if entry:
+            parameter = entry[1]
+            parameters[parameter] = entry[2].strip()
+        elif parameter and line.strip():
+            parameters[parameter] = f"{parameters[parameter]} {line.strip()}".strip()
+    return ToolDocstring(" ".join(first_paragraph.split()), parameters)
+
+
+# --- from the arguments of a call to those of a function
+
+
+def check_arguments(schema: Schema, arguments: Mapping[str, Any]) -> str | None:
+    """Compare the arguments of a call with the schema of its tool.
+
+    Returns:
+        A sentence for the agent about the first mistake, or None if the arguments fit.
+    """
+    name = schema["function"]["name"]
+    properties = schema["function"]["parameters"]["properties"]
+    required = schema["function"]["parameters"]["required"]
+    for key in arguments:
+        if key not in properties:
+            argument_names = ", ".join(properties) or "no arguments"
+            return f"{name} has no argument {brief(repr(key), 80)}; it takes {argument_names}"
+    for key in required:
+        if key not in arguments:
+            return f"{name} needs the argument {key!r} ({_describe_schema(properties[key])})"
+    for key, value in arguments.items():
+        if not _fits(value, properties[key]):
+            return (
+                f"argument {key!r} of {name} is {brief(repr(value), 80)}; "
+                f"expected {_describe_schema(properties[key])}"
+            )
+    return None
+
+
+def convert_value(value: Any, annotation: Any) -> Any:
+    """Turn a JSON value that fits an annotation's schema into what the annotation says.
+
+    An enum's value becomes the member, and an object the dataclass. Other values stay as they are.
+    """
+    origin = typing.get_origin(annotation) or annotation
+    arguments = typing.get_args(annotation)
+    if origin in _WRAPPERS:
+        return convert_value(value, arguments[0])
     if origin in _UNIONS:
-        return converted(
-            value, next(arg for arg in args if _fits(value, annotation_schema(arg, "")))
-        )
-    if origin in (list, Sequence) and args:
-        return [converted(item, args[0]) for item in value]
-    if origin in (dict, Mapping) and args:
-        return {key: converted(item, args[1]) for key, item in value.items()}
-    if isinstance(origin, type) and issubclass(origin, Enum):
+        fitting = (option for option in arguments if _fits(value, annotation_schema(option, "")))
+        return convert_value(value, next(fitting))
+    if origin in (list, Sequence) and arguments:
+        return [convert_value(item, arguments[0]) for item in value]
+    if origin in (dict, Mapping) and arguments:
+        return {key: convert_value(item, arguments[1]) for key, item in value.items()}
+    if _is_enum(origin):
         return origin(value)
     if _is_record(origin):
-        hints = hints_of(origin, origin.__name__)
-        return origin(**{name: converted(item, hints[name]) for name, item in value.items()})
+        annotations = read_annotations(origin, origin.__name__)
+        return origin(
+            **{name: convert_value(item, annotations[name]) for name, item in value.items()}
+        )
     return value
+
+
+def _is_enum(origin: Any) -> bool:
+    return isinstance(origin, type) and issubclass(origin, Enum)
 
 
 def _is_record(origin: Any) -> bool:
     return typing.is_typeddict(origin) or (isinstance(origin, type) and is_dataclass(origin))
 
 
-def _record_schema(record: Any, where: str, inside: tuple[Any, ...]) -> Schema:
-    hints = hints_of(record, record.__name__)
-    if typing.is_typeddict(record):
-        # Where annotations are texts, `__required_keys__` does not know what is marked.
-        marks = {name: typing.get_origin(hint) for name, hint in hints.items()}
-        needed = record.__required_keys__ | {
-            name for name, mark in marks.items() if mark is Required
-        }
-        needed -= {name for name, mark in marks.items() if mark is NotRequired}
-    else:
-        known = [field for field in fields(record) if field.init]
-        needed = {
-            field.name for field in known if field.default is field.default_factory is MISSING
-        }
-        hints = {field.name: hints[field.name] for field in known}
-    of = f"of {record.__name__}, of {where},"
-    properties = {
-        name: annotation_schema(hint, f"field {name!r} {of}", inside)
-        for name, hint in hints.items()
-    }
-    required = [name for name in hints if name in needed]
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
-def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph, and the `name: text` entries of the `Args:` section, continuation lines joined."""
-    description, notes, latest = " ".join(doc.split("\n\n", 1)[0].split()), dict[str, str](), ""
-    section = re.search(r"^Args:[ \t]*\n((?:[ \t]+\S.*\n?|[ \t]*\n)*)", doc, re.MULTILINE)
-    for line in inspect.cleandoc(section[1]).splitlines() if section else ():
-        if entry := re.match(r"(\w+)(?:\s*\([^)]*\))?:\s*(.*)", line):
-            latest, notes[entry[1]] = entry[1], entry[2].strip()
-        elif latest and line.strip():
-            notes[latest] = f"{notes[latest]} {line.strip()}".strip()
-    return description, notes
-
-
 def _fits(value: Any, schema: Schema) -> bool:
+    """Return whether a JSON value has the form of a schema that `annotation_schema` made."""
     if "anyOf" in schema:
         return any(_fits(value, option) for option in schema["anyOf"])
-    if (kind := schema.get("type")) is None:
+    json_type = schema.get("type")
+    if json_type is None:
         return True
-    if kind == "array":
-        return isinstance(value, list) and all(
-            _fits(item, schema.get("items", {})) for item in value
-        )
-    if kind == "object":
-        known, more = schema.get("properties", {}), schema.get("additionalProperties", {})
-        return (
-            isinstance(value, dict)
-            and all(name in value for name in schema.get("required", ()))
-            and all(more is not False or name in known for name in value)
-            and all(_fits(item, known.get(name, more)) for name, item in value.items())
-        )
-    # bool is an int in Python but not in JSON; an integer is a fine number.
-    natural = SCALARS.get(type(value))
-    return (natural == kind or (natural, kind) == ("integer", "number")) and value in schema.get(
-        "enum", [value]
-    )
+    if json_type == "array":
+        item_schema = schema.get("items", {})
+        return isinstance(value, list) and all(_fits(item, item_schema) for item in value)
+    if json_type == "object":
+        return isinstance(value, dict) and _object_fits(value, schema)
+    value_type = JSON_TYPES.get(type(value))
+    # An integer is a number, too.
+    if value_type != json_type and (value_type, json_type) != ("integer", "number"):
+        return False
+    return "enum" not in schema or value in schema["enum"]
 
 
-def _expected(schema: Schema) -> str:
+def _object_fits(value: dict[str, Any], schema: Schema) -> bool:
+    """Return whether an object has the keys and values that the schema of an object asks for."""
+    properties = schema.get("properties", {})
+    additional = schema.get("additionalProperties", {})  # a schema, or False: no further keys
+    if any(name not in value for name in schema.get("required", ())):
+        return False
+    for name, item in value.items():
+        if name not in properties and additional is False:
+            return False
+        if not _fits(item, properties.get(name, additional)):
+            return False
+    return True
+
+
+def _describe_schema(schema: Schema) -> str:
+    """Describe a schema's values to an agent: `a list in which each item is a string or null`."""
     if "anyOf" in schema:
-        return " or ".join(_expected(option) for option in schema["anyOf"])
+        return " or ".join(_describe_schema(option) for option in schema["anyOf"])
     if "enum" in schema:
-        return "one of " + ", ".join(repr(value) for value in schema["enum"])
-    kind, items, values = (
-        schema.get("type"),
-        schema.get("items"),
-        schema.get("additionalProperties"),
-    )
-    if kind == "array" and items:
-        return f"a list in which each item is {_expected(items)}"
-    if kind == "object" and values:
-        return f"an object in which each value is {_expected(values)}"
-    if known := schema.get("properties"):
-        left = {name: "" if name in schema["required"] else ", may be left out" for name in known}
-        return f"an object with {', '.join(f'{name!r} ({_expected(known[name])}{left[name]})' for name in known)}"
-    return WORDS[kind] if kind else "any value"
+        return "one of " + ", ".join(repr(choice) for choice in schema["enum"])
+    json_type = schema.get("type")
+    if json_type == "array" and schema.get("items"):
+        return f"a list in which each item is {_describe_schema(schema['items'])}"
+    if json_type == "object" and schema.get("additionalProperties"):
+        values = _describe_schema(schema["additionalProperties"])
+        return f"an object in which each value is {values}"
+    if schema.get("properties"):
+        descriptions = []
+        for name, property_schema in schema["properties"].items():
+            optional = "" if name in schema["required"] else ", may be left out"
+            descriptions.append(f"{name!r} ({_describe_schema(property_schema)}{optional})")
+        return f"an object with {', '.join(descriptions)}"
+    if json_type is None:
+        return "any value"
+    return TYPE_DESCRIPTIONS[json_type]

@@ -1,4 +1,4 @@
-"""How far long work is. Who does it says so here; a command shows it, and otherwise nobody does.
+"""Progress of long work. The code that does the work reports it here; a command may display it.
 
 with Work("reading", total=len(files)) as work:
     for file in files:
@@ -10,26 +10,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 _open: list[Work] = []
 
 
-class Work:
-    """Something that may take more than two seconds: `done` of `total` parts (0: not known), `tokens` drawn so far.
+class FirstCount(NamedTuple):
+    """When parts were first counted (`time.monotonic()`), and how many were done at that moment."""
 
-    `text` is what else there is to say of it, in one line.
+    time: float
+    done: int
+
+
+class Work:
+    """Work that may take more than two seconds; inside its `with` block `going_on` lists it.
+
+    Args:
+        what: The name that is displayed.
+        total: The number of parts; 0 if it is not known.
+        text: One more line to display, which may be set anew at any time.
+
+    Attributes:
+        done: How many parts are done.
+        tokens: How many tokens have been sampled so far.
     """
 
     def __init__(self, what: str, total: int = 0, text: str = "") -> None:
-        self.what, self.total, self.text = what, total, text
-        self.done = self.tokens = 0
+        self.what = what
+        self.total = total
+        self.text = text
+        self.done = 0
+        self.tokens = 0
         self._began = time.monotonic()
-        self._first: tuple[float, int] | None = (
-            None  # when a part was first counted, and how many were done then
-        )
+        self._first_count: FirstCount | None = None
 
     def __enter__(self) -> Work:
         _open.append(self)
@@ -39,31 +54,45 @@ class Work:
         _open.remove(self)
 
     def advance(self, parts: int = 1, tokens: int = 0) -> None:
-        """Count more parts and tokens."""
+        """Count more parts as done, and more tokens as sampled."""
         self.reach(self.done + parts)
         self.tokens += tokens
 
     def reach(self, done: int) -> None:
-        """Set how many parts are done."""
+        """Set how many parts are done, counted from the beginning."""
         self.done = done
-        self._first = self._first or (time.monotonic(), done)
+        if self._first_count is None:
+            self._first_count = FirstCount(time.monotonic(), done)
 
     @property
     def seconds(self) -> float:
-        """Return how long it has taken so far."""
+        """The seconds since the work began."""
         return time.monotonic() - self._began
 
     @property
-    def left(self) -> float | None:
-        """Return the seconds that it will still take, if it goes on as since the first part; None where unknown."""
-        since, before = self._first or (0.0, 0)
-        if not self.total or self.done <= before:
+    def seconds_left(self) -> float | None:
+        """The estimated seconds until the end, at the pace since the first count; None if unknown.
+
+        The first count is the reference because work that is resumed begins with parts that were
+        done before.
+        """
+        if self._first_count is None or not self.total:
             return None
-        return max(self.total - self.done, 0) * (time.monotonic() - since) / (self.done - before)
+        newly_done = self.done - self._first_count.done
+        if newly_done <= 0:
+            return None
+        parts_left = max(self.total - self.done, 0)
+        return parts_left * (time.monotonic() - self._first_count.time) / newly_done
 
 
 def track(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
-    """Yield each of `items`, of which there are `total` (0: not known), and count it when the next is asked for."""
+    """Yield each item and count it as done when the next one is asked for.
+
+    Args:
+        items: The items.
+        what: The name of the work that is displayed.
+        total: The number of items; 0 if it is not known.
+    """
     with Work(what, total) as work:
         for item in items:
             yield item

@@ -244,7 +244,7 @@ def _parts(work: Work) -> tuple[str, str]:
 
 
 def _times(work: Work) -> Iterator[str]:
-    seconds, left = work.seconds, work.left
+    seconds, left = work.seconds, work.seconds_left
     yield clock(seconds) if left is None else f"{clock(seconds)}, {clock(left)} left"
     if work.tokens and seconds:
         yield f"{work.tokens / seconds:,.0f} tokens/s"

@@ -37,16 +37,16 @@ def test_what_is_left_goes_by_the_parts_since_the_first_that_was_counted(now):
     with Work("episodes", 30) as work:
         now[0] += 100  # loading
         work.reach(10)  # that were over before
-        assert work.left is None
+        assert work.seconds_left is None
         now[0] += 5
         work.advance(5, tokens=2100)
-        assert (work.left, work.seconds, line([work])) == (
+        assert (work.seconds_left, work.seconds, line([work])) == (
             15,
             105,
             "episodes 15/30  1:45, 0:15 left  20 tokens/s",
         )
         work.reach(99)
-        assert work.left == 0
+        assert work.seconds_left == 0
 
 
 def test_work_without_a_known_end_has_no_time_left(now):
@@ -55,7 +55,7 @@ def test_work_without_a_known_end_has_no_time_left(now):
         work.advance()
         now[0] += 1
         work.advance()
-        assert work.left is None and line([work]) == "loading  a model  1:02"
+        assert work.seconds_left is None and line([work]) == "loading  a model  1:02"
 
 
 def test_track_counts_what_is_over_also_when_it_is_left_early():

@@ -1,4 +1,4 @@
-"""Work on a thread of its own, with a deadline: it is waited for, and left behind if it is late."""
+"""Work on its own thread with a deadline: the caller waits, and abandons it if it is late."""
 
 import threading
 from collections.abc import Callable
@@ -8,30 +8,49 @@ from ..base import T
 
 
 class Overdue(RuntimeError):
-    """A call did not answer in time and was left behind."""
+    """A call did not return in time and was abandoned; its thread may still run."""
 
 
 def start(work: Callable[[], T], name: str) -> "Future[T]":
-    """Begin `work` on a daemon thread called `name` and return its future, which may be forgotten."""
+    """Run a function on a new daemon thread.
+
+    Unlike the threads of an executor, a daemon thread does not keep the process alive.
+
+    Args:
+        work: The function.
+        name: The thread's name.
+
+    Returns:
+        The future of the function's result, which cannot be cancelled and may be dropped.
+    """
     future: Future[T] = Future()
 
-    def call() -> None:
+    def run() -> None:
         try:
             future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
 
-    future.set_running_or_notify_cancel()  # so that nobody can cancel what cannot be stopped
-    threading.Thread(target=call, name=name, daemon=True).start()
+    future.set_running_or_notify_cancel()  # nobody can cancel a thread that cannot be stopped
+    threading.Thread(target=run, name=name, daemon=True).start()
     return future
 
 
 def within(seconds: float, work: Callable[[], T], name: str) -> T:
-    """Return what `work` returns, or raise what it raises; `Overdue` where it takes longer than `seconds`."""
+    """Run a function on a new daemon thread and wait for its result, but not longer than `seconds`.
+
+    Args:
+        seconds: The timeout.
+        work: The function. What it raises is raised here.
+        name: What it does, for the message, and the thread's name.
+
+    Raises:
+        Overdue: It is late.
+    """
     future = start(work, name)
     try:
         return future.result(seconds)
     except TimeoutError:
-        if future.done():  # its own
+        if future.done():  # the function itself raised it
             raise
         raise Overdue(f"{name} did not answer within {seconds:g} s") from None

@@ -1,10 +1,13 @@
 """Messages between processes: JSON values, as frames on a stream or as packets.
 
-A frame is a 4-byte big-endian length and that many bytes of JSON; `serve` is the loop of a child that answers them. A
-packet is sent and received at once, with the descriptors it carries: any number of threads may send and receive on one
-socket, and what a program writes onto a descriptor that it finds open is one more packet, not a break in a stream.
+A frame is a length (4 bytes, big-endian) and that many bytes of JSON; `serve` is the loop of a
+child that answers frames. A packet is sent and received as a whole, together with the file
+descriptors that it carries. Any number of threads may send and receive packets on one socket, and
+what a program writes to a descriptor that it finds open is one more packet, not a break in a
+stream.
 
-This file runs by itself too, in children that import nothing of the package, and imports nothing heavy.
+This file also runs by itself, in children that import nothing of the package; it imports nothing
+heavy.
 """
 
 import contextlib
@@ -17,110 +20,183 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-MAX_FRAME = 8 * 2**20
+MAX_FRAME = 8 * 2**20  # bytes of the JSON in a frame
 PACKET = 4096  # bytes of a packet at most
+# Kinds of reports on an exit pipe.
+EXIT = 0  # the worker has ended; the value is its wait status
+MEMORY = 1  # the boundary is ended because of its memory
+
 _LENGTH = struct.Struct(">I")
-_CREDENTIALS = struct.Struct("3i")
-_ANCILLARY = socket.CMSG_SPACE(6 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
-_CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
-_REPORT = struct.Struct("=Bi")
-EXIT, MEMORY = (
-    0,
-    1,
-)  # reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_REPORT = struct.Struct("=Bi")  # kind, value
+_MOST_DESCRIPTORS = 6  # in a packet
+_ANCILLARY_SIZE = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+_TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+
+
+# --- frames
 
 
 def write_frame(sock: socket.socket, payload: Any) -> None:
-    """Send a JSON value; ValueError when it is over `MAX_FRAME` bytes."""
+    """Send a JSON value as a frame; raises ValueError if it has more than `MAX_FRAME` bytes."""
     sock.sendall(encode(payload))
 
 
 def read_frame(sock: socket.socket, until: float | None = None) -> Any:
-    """Receive a JSON value until a `time.monotonic()` value; raises EOFError, TimeoutError, OSError, and ValueError."""
+    """Receive a frame and return its JSON value.
+
+    Args:
+        sock: A stream socket.
+        until: The deadline as a value of `time.monotonic()`; None for no limit.
+
+    Raises:
+        EOFError: The stream has ended.
+        TimeoutError: The deadline has passed.
+        OSError: The socket fails.
+        ValueError: The frame is too large, or is not JSON.
+    """
     (length,) = _LENGTH.unpack(read_exactly(sock, _LENGTH.size, until))
     if length > MAX_FRAME:
         raise ValueError(f"the frame claims {length} bytes; at most {MAX_FRAME} are allowed")
     return json.loads(read_exactly(sock, length, until))
 
 
-def inherited_sockets(number: int = 1) -> list[socket.socket]:
-    """Return the sockets that `Child` gave to this process, the last of which is that to the parent."""
-    found = [socket.socket(fileno=int(fd)) for fd in sys.argv[-number:]]
-    for sock in found:
-        sock.set_inheritable(False)
-    return found
-
-
-def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
-    """Answer the parent's requests with `handle(request)`; with `sized` the replies, objects, get `memory_mb` (MiB)."""
-    (sock,) = inherited_sockets()
-    with contextlib.suppress(EOFError):
-        while True:
-            reply = handle(read_frame(sock))
-            if sized:  # what getrusage says may be the size of the parent, whose memory a child shares while it starts
-                with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib is slow to import
-                    reply = {
-                        **reply,
-                        "memory_mb": int(file.read().split()[1]) * resource.getpagesize() // 2**20,
-                    }
-            write_frame(sock, reply)
-
-
 def encode(payload: Any) -> bytes:
-    """Return the frame of a JSON value; ValueError when it is over `MAX_FRAME` bytes."""
-    # Escaping to ASCII carries lone surrogates, which UTF-8 cannot.
-    if len(body := json.dumps(payload).encode("ascii")) > MAX_FRAME:
+    """Return the frame of a JSON value; raises ValueError if it has more than `MAX_FRAME` bytes."""
+    # `json.dumps` escapes all but ASCII, and so carries lone surrogates, which UTF-8 cannot.
+    body = json.dumps(payload).encode("ascii")
+    if len(body) > MAX_FRAME:
         raise ValueError(f"the frame is {len(body)} bytes long; at most {MAX_FRAME} are allowed")
     return _LENGTH.pack(len(body)) + body
 
 
 def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
-    """Receive so many bytes until the `time.monotonic()` value `until`; EOFError, TimeoutError and OSError else."""
+    """Receive `size` bytes from a stream; the deadline and errors are those of `read_frame`."""
     data = bytearray()
     while len(data) < size:
         if until is not None:
-            if (left := until - time.monotonic()) <= 0:
+            seconds_left = until - time.monotonic()
+            if seconds_left <= 0:
                 raise TimeoutError("the deadline has passed")
-            sock.settimeout(left)
-        if not (piece := sock.recv(min(size - len(data), 2**20))):
+            sock.settimeout(seconds_left)
+        piece = sock.recv(min(size - len(data), 2**20))
+        if not piece:
             raise EOFError("the stream has ended")
         data += piece
     return bytes(data)
 
 
+def inherited_sockets(number: int = 1) -> list[socket.socket]:
+    """Return the sockets that `Child` gave to this process; the last one leads to the parent.
+
+    Their descriptors are the last `number` arguments of the command line. They are not inherited
+    further.
+    """
+    sockets = [socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[-number:]]
+    for sock in sockets:
+        sock.set_inheritable(False)
+    return sockets
+
+
+def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
+    """Answer the parent's requests until it closes the stream: the loop of a child.
+
+    Args:
+        handle: Makes the reply to a request; both are JSON values.
+        sized: Add the size of this process to each reply, a dict, as `memory_mb` (MiB).
+    """
+    (parent,) = inherited_sockets()
+    with contextlib.suppress(EOFError):
+        while True:
+            reply = handle(read_frame(parent))
+            if sized:
+                reply = {**reply, "memory_mb": _resident_mib()}
+            write_frame(parent, reply)
+
+
+def _resident_mib() -> int:
+    """Return the resident memory of this process in MiB."""
+    # The peak of `getrusage` may be the parent's, whose memory a child shares while it starts.
+    # `open` and not pathlib, which is slow to import.
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+        resident_pages = int(file.read().split()[1])
+    return resident_pages * resource.getpagesize() // 2**20
+
+
+# --- packets
+
+
+class Packet(NamedTuple):
+    """A packet that was received.
+
+    Args:
+        message: Its JSON object.
+        fds: The descriptors that it carried, which the receiver has to close.
+        sender: The process that sent it; 0 unless the socket was made with `senders`.
+    """
+
+    message: dict[str, Any]
+    fds: list[int]
+    sender: int
+
+
 def pair(*, senders: bool = False) -> tuple[socket.socket, socket.socket]:
-    """Return two ends of a packet connection; with `senders` the kernel tells the first one who sent each message."""
+    """Return the two ends of a packet connection.
+
+    With `senders` the kernel tells the first end which process sent each packet.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, senders)
     return ours, theirs
 
 
 def send(sock: socket.socket, message: dict[str, Any] | bytes, fds: Sequence[int] = ()) -> None:
-    """Send one packet, of an object or its JSON; raises OSError when nobody can receive it."""
+    """Send one packet.
+
+    Args:
+        sock: An end of a packet connection.
+        message: The object, or its JSON.
+        fds: Descriptors of which the receiver gets copies.
+
+    Raises:
+        OSError: Nobody can receive it.
+    """
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
-    rights = (
-        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
-    )
-    sock.sendmsg([body], rights)
+    ancillary = []
+    if fds:
+        descriptors = struct.pack(f"{len(fds)}i", *fds)
+        ancillary.append((socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors))
+    sock.sendmsg([body], ancillary)
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Receive one packet and its descriptors; raises EOFError, TimeoutError, and ValueError for no JSON object."""
-    return receive_from(sock)[:2]
+    """Receive one packet; return its JSON object and its descriptors.
+
+    The errors are those of `receive_from`.
+    """
+    packet = receive_from(sock)
+    return packet.message, packet.fds
 
 
-def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:
-    """Receive one packet, its descriptors and the number of the process that sent it, 0 without `senders`."""
-    body, ancillary, flags, _ = sock.recvmsg(PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+def receive_from(sock: socket.socket) -> Packet:
+    """Receive one packet, and the number of the process that sent it.
+
+    Raises:
+        EOFError: The other end is closed.
+        TimeoutError: The socket's timeout has passed.
+        ValueError: The packet is no JSON object, or was too large; its descriptors are closed.
+    """
+    body, ancillary, flags, _ = sock.recvmsg(PACKET, _ANCILLARY_SIZE, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     sender = 0
     for _, kind, data in ancillary:
         if kind == socket.SCM_RIGHTS:
-            fds += memoryview(data)[: len(data) // 4 * 4].cast("i")
+            whole_numbers = memoryview(data)[: len(data) // 4 * 4]  # it may be cut within a number
+            fds += whole_numbers.cast("i")
         else:
-            sender = _CREDENTIALS.unpack(data)[0]
+            sender, _uid, _gid = _CREDENTIALS.unpack(data)
     try:
         if not body:
             raise EOFError("the other end is gone")
@@ -128,39 +204,56 @@ def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:
             message = json.loads(body.decode())
         except RecursionError:
             message = None
-        if flags & _CUT or not isinstance(message, dict):
+        if flags & _TRUNCATED or not isinstance(message, dict):
             raise ValueError("not a message")
     except BaseException:
         close(*fds)
         raise
-    return message, fds, sender
+    return Packet(message, fds, sender)
+
+
+# --- exit pipes, and calls of the system that children need as well
 
 
 def report(fd: int, kind: int, value: int = 0) -> None:
-    """Write a report onto an exit pipe; it does not matter whether anyone still reads."""
+    """Write a report to an exit pipe, whether or not anyone still reads it.
+
+    Args:
+        fd: The writing end of the pipe.
+        kind: `EXIT` or `MEMORY`.
+        value: Of `EXIT`, the worker's wait status.
+    """
     with contextlib.suppress(BrokenPipeError):
         os.write(fd, _REPORT.pack(kind, value))
 
 
 def reports(fd: int) -> list[tuple[int, int]]:
-    """Read the reports that are there; an empty list at the end of the exit pipe."""
+    """Read the reports that are in an exit pipe, as pairs of kind and value; none at its end."""
     return list(_REPORT.iter_unpack(os.read(fd, _REPORT.size * 16)))
 
 
 def wait(fd: int | socket.socket, timeout: float) -> bool:
-    """Return whether `fd` is readable, or at its end, within `timeout` seconds."""
+    """Wait up to `timeout` seconds; return whether `fd` is readable or at its end by then."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(max(0, timeout) * 1000))
 
 
 def limit(kind: int, most: int, pid: int = 0) -> None:
-    """Set a limit of a process of this user, 0 being this one, not above its present hard limit."""
+    """Set a resource limit of a process of this user, but not above its present hard limit.
+
+    Args:
+        kind: One of `resource.RLIMIT_*`.
+        most: The soft and the hard limit.
+        pid: The process; 0 is this one.
+    """
     _, hard = resource.prlimit(pid, kind)
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
     resource.prlimit(pid, kind, (most, most))
 
 
 def close(*fds: int) -> None:
+    """Close descriptors."""
     for fd in fds:
         os.close(fd)

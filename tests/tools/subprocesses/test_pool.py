@@ -55,14 +55,16 @@ def gone(pid: int) -> bool:
 
 def test_workers_start_when_they_are_needed_and_no_more_than_the_size(make):
     pool = make(size=2)
-    assert not pool._answered
+    assert not pool._answer_counts
     pids = {pool.ask({"n": 1}, 30)["pid"] for _ in range(5)}
     assert len(pids) == 1
     with ThreadPoolExecutor(8) as threads:
         replies = list(threads.map(lambda n: pool.ask({"n": n, "sleep": 0.1}, 30), range(16)))
     assert [reply["n"] for reply in replies] == list(range(16))
-    assert pids < {reply["pid"] for reply in replies} == {worker.pid for worker in pool._answered}
-    assert len(pool._answered) == 2
+    assert (
+        pids < {reply["pid"] for reply in replies} == {worker.pid for worker in pool._answer_counts}
+    )
+    assert len(pool._answer_counts) == 2
     assert set(replies[0]) == {"pid", "n", "sleep"}
 
 
@@ -73,7 +75,7 @@ def test_an_answer_that_hangs_delays_no_other(make):
         hung = threads.submit(pool.ask, {"sleep": 1000}, 600)
         assert [pool.ask({"n": n}, 30)["n"] for n in range(20)] == list(range(20))
         assert not hung.done()
-        for pid in [worker.pid for worker in pool._answered]:
+        for pid in [worker.pid for worker in pool._answer_counts]:
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(process.Died):
             hung.result()
@@ -133,7 +135,7 @@ def test_closing_ends_the_workers_and_the_next_request_starts_a_new_one(make):
     first = pool.ask({}, 30)["pid"]
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     pool.close()
-    assert not pool._answered and not Path(f"/proc/{first}").exists()
+    assert not pool._answer_counts and not Path(f"/proc/{first}").exists()
     assert len(list(Path("/proc/self/fd").iterdir())) < descriptors
     second = pool.ask({}, 30)["pid"]
     del pool
@@ -147,7 +149,7 @@ def test_a_forked_process_has_workers_of_its_own(make):
     pool = make(size=1)
     mine = pool.ask({}, 30)["pid"]
     with (
-        pool._places
+        pool._slots
     ):  # as if another thread were asking: nobody will give it back in the other process
         pid = os.fork()
         if pid == 0:
@@ -185,7 +187,7 @@ def test_a_replacement_that_could_not_start_is_tried_again_by_the_next_request(m
     pool.script.write_text("raise ImportError('no such thing')")
     pool.ask({}, 30)
     with pytest.raises(process.Died, match="no such thing"):
-        pool._free[0]()
+        pool._free_workers[0]()
     pool.script.write_text(SCRIPT)
     assert pool.ask({"n": 1}, 30)["n"] == 1
 

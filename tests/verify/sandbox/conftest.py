@@ -11,7 +11,7 @@ def alone(monkeypatch):
     for kept in list(server._servers.values()):
         kept.child.close()
     server._servers.clear()
-    for workers in [one for one in process._living if isinstance(one, process.Pool)]:
+    for workers in [one for one in process._disowned_after_fork if isinstance(one, process.Pool)]:
         workers.close()
     earlier, read = set(proc.descendants()), proc._read
     monkeypatch.setattr(proc, "_read", lambda pid: None if pid in earlier else read(pid))

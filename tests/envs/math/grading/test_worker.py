@@ -151,9 +151,9 @@ def graded(gold, answer, grader=None):
 
 def test_closing_ends_the_processes_until_the_next_answer():
     assert graded(r"\sqrt{2}", r"\frac{2}{\sqrt{2}}").score == 1.0
-    pids = [worker.pid for worker in grade_module._workers._answered]
+    pids = [worker.pid for worker in grade_module._workers._answer_counts]
     MathGrader.close()
-    assert not grade_module._workers._answered
+    assert not grade_module._workers._answer_counts
     assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert graded(r"\sqrt{3}", r"\frac{3}{\sqrt{3}}").score == 1.0
 
@@ -189,12 +189,12 @@ def test_threads_share_one_worker_and_get_their_own_verdicts():
 
 def test_a_worker_that_died_is_replaced():
     assert graded(r"2\sqrt{2}", r"\sqrt{8}").score == 1.0
-    first = [worker.pid for worker in grade_module._workers._answered]
+    first = [worker.pid for worker in grade_module._workers._answer_counts]
     for pid in first:
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert graded(r"4\sqrt{2}", r"\sqrt{32}").score == 1.0
-    assert not set(first) & {worker.pid for worker in grade_module._workers._answered}
+    assert not set(first) & {worker.pid for worker in grade_module._workers._answer_counts}
 
 
 def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
