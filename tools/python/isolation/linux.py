@@ -1,4 +1,4 @@
-"""Linux beyond what Python wraps: namespaces, mounts, capabilities, and what `/proc` tells of memory.
+"""Linux beyond what Python wraps: namespaces, mounts, capabilities, and memory by `/proc`.
 
 The first half are system calls, which raise OSError as the functions of `os` do; numbers are those
 of the kernel's headers. The second half measures what the processes of a session take: the memory
@@ -203,7 +203,7 @@ def syscall(label: str, number: int, *arguments: object) -> int:
 
 
 def _check_result(label: str, function: Callable[..., int], *arguments: object) -> int:
-    """Call a function of the C library; OSError, beginning with `label`, if it returns less than 0."""
+    """Call a function of the C library; OSError that begins with `label` if the result is negative."""
     result = int(function(*arguments))
     if result < 0:
         error_number = ctypes.get_errno()
@@ -250,7 +250,7 @@ def proc_folder(pid: int) -> str:
 
 
 def _has_no_memory(folder: str) -> bool:
-    """Return whether a process or thread has no address space any more, by its folder of `/proc`."""
+    """Return whether a process or thread has no memory any more, by its folder of `/proc`."""
     return read(f"{folder}/statm").startswith(b"0 ")
 
 
@@ -271,7 +271,7 @@ def kill_tree(pidfd: int) -> None:
 
 
 def _pid_of(pidfd: int) -> int:
-    """Return the number of the process behind a pidfd; -1 if it has ended, 0 if it is not visible."""
+    """Return the pid of the process behind a pidfd; -1 if it has ended, 0 if it is not visible."""
     for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
         name, value = line.split(":", 1)
         if name == "Pid":
@@ -302,7 +302,7 @@ def shared_memory() -> int:
 
 
 def kernel_memory() -> int:
-    """Return the machine's bytes that no process has mapped: objects of the kernel, and used swap."""
+    """Return the machine's bytes that no process has mapped: kernel objects, and used swap."""
     info = _system_info()
     kernel_pages = sum(int(pages) for pages in _KERNEL_PAGES.findall(read("/proc/vmstat")))
     return kernel_pages * _PAGE + (info.total_swap - info.free_swap) * info.unit
@@ -358,9 +358,9 @@ def _private_estimate(pid: int) -> int:
 
 
 def _proportional_memory(pid: int) -> int:
-    """Return bytes of a process's memory, of a page that n processes share an n-th; no shared mappings.
+    """Return bytes of a process's memory without shared mappings, `Pss` minus `Pss_Shmem`.
 
-    These are `Pss` (proportional set size) without its part `Pss_Shmem`.
+    A page that n processes share counts as an n-th of a page (proportional set size).
     """
     try:
         rollup = read(f"{proc_folder(pid)}/smaps_rollup")
