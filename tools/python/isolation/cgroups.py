@@ -141,7 +141,7 @@ def find_parent(root: Path, own: Path) -> Path:
 
 
 def _is_divisible(group: Path) -> bool:
-    """Return whether groups with limits can be made in a group, and enable its controllers for that.
+    """Return whether groups with limits can be made in a group; enable its controllers for that.
 
     The kernel enables controllers only for a group that has no processes directly in it.
     """

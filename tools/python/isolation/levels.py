@@ -90,7 +90,7 @@ def remove_folder(folder: str | Path) -> None:
 
 
 def count_entries(folder: str | Path, most: int) -> int:
-    """Count the files, folders and links below a folder; stop soon after there are more than `most`.
+    """Count the files, folders and links below a folder; stop when there are more than `most`.
 
     A folder that cannot be listed, as its owner took away the permission, counts as
     `_UNREADABLE_FOLDER_ENTRIES`. A path that is too long for the kernel, below which files could

@@ -203,7 +203,7 @@ def syscall(label: str, number: int, *arguments: object) -> int:
 
 
 def _check_result(label: str, function: Callable[..., int], *arguments: object) -> int:
-    """Call a function of the C library; OSError that begins with `label` if the result is negative."""
+    """Call a function of the C library; OSError, which names `label`, if its result is negative."""
     result = int(function(*arguments))
     if result < 0:
         error_number = ctypes.get_errno()

@@ -197,7 +197,7 @@ def _add_library_folder(folder: str, shown: set[str], hidden: set[str]) -> None:
 
 
 def _is_system_library(folder: Path) -> bool:
-    """Return whether a folder is in `_SYSTEM_LIBRARY` and has more than installed packages in it."""
+    """Return whether a folder is a `_SYSTEM_LIBRARY` with more than installed packages in it."""
     if not _SYSTEM_LIBRARY.fullmatch(folder.name):
         return False
     return bool(set(folder.iterdir()) - set(folder.glob("*-packages")))
@@ -267,7 +267,7 @@ def owned(packages: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def installed() -> set[str]:
-    """Return the folders and archives from which this process imports, but for the standard library.
+    """Return the folders and archives from which this process imports anything non-standard.
 
     These are the folder of this package, those of `site`, all of `sys.path`, and the folders and
     editable sources of installed distributions.
@@ -397,7 +397,7 @@ def plain(path: str) -> str:
 
 
 def _follow_links(path: str) -> Iterator[str]:
-    """Yield the links, of files and folders, that lead from a path to its target, and the target."""
+    """Yield the links, of files and folders, that lead from a path to its target; then that."""
     current = Path(path)
     while True:
         link = next((place for place in (current, *current.parents) if place.is_symlink()), None)
