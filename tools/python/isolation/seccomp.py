@@ -201,54 +201,79 @@ def build_filter(level: str) -> bytes:
 
 
 def _process_rules() -> _Rules:
-    """Return the first filter's rules about processes and what they inherit."""
-    # Threads have to share their descriptors, and processes must not: else open files and locks
-    # would hide from whoever counts them.
-    thread = _decide(0, _ANY_BIT, [_CLONE_FILES], yes=_ALLOW, no=_DENY)
-    process = _decide(0, _ANY_BIT, [_CLONE_FILES], yes=_DENY, no=_ALLOW)
-    # A process that cannot be dumped would hide its memory from whoever measures it.
-    set_dumpable = _decide(1, _EQUAL, [1], yes=_ALLOW, no=_DENY)
+    """Return the first filter's rules about processes and what they inherit.
+
+    A rule names an argument of a call by its position, from 0.
+    """
+    # clone(flags, ...). Threads have to share their descriptors, and processes must not: else open
+    # files and locks would hide from whoever counts them.
+    clone_thread = _decide(argument=0, test=_ANY_BIT, values=[_CLONE_FILES], yes=_ALLOW, no=_DENY)
+    clone_process = _decide(argument=0, test=_ANY_BIT, values=[_CLONE_FILES], yes=_DENY, no=_ALLOW)
+    clone = [
+        *_return_if(argument=0, test=_ANY_BIT, values=[_CLONE_REFUSED], action=_DENY),
+        *_run_if(argument=0, test=_ANY_BIT, value=_CLONE_THREAD, code=clone_thread),
+        *clone_process,
+    ]
+    # prlimit64(process, limit, new value, ...). A null pointer as new value only reads the limit.
+    deny_new_value = _return_unless_null(argument=2, action=_DENY)
+    prlimit = [
+        *_run_if(argument=1, test=_EQUAL, value=_RLIMIT_LOCKS, code=deny_new_value),
+        _return(_ALLOW),
+    ]
+    # prctl(option, value, ...). A process that cannot be dumped would hide its memory from whoever
+    # measures it: the only value for that option is 1.
+    set_dumpable = _decide(argument=1, test=_EQUAL, values=[1], yes=_ALLOW, no=_DENY)
+    prctl = [
+        *_run_if(argument=0, test=_EQUAL, value=linux.PR_SET_DUMPABLE, code=set_dumpable),
+        *_decide(argument=0, test=_EQUAL, values=_PRCTLS, yes=_ALLOW, no=_DENY),
+    ]
     return {
+        "clone": clone,
         # Its flags lie in memory, where a filter cannot look; the C library falls back to clone.
         "clone3": [_return(_ABSENT)],
-        "clone": [
-            *_return_if(0, _ANY_BIT, [_CLONE_REFUSED], _DENY),
-            *_run_if(0, _ANY_BIT, _CLONE_THREAD, thread),
-            *process,
-        ],
-        "setrlimit": _decide(0, _EQUAL, [_RLIMIT_LOCKS], yes=_DENY, no=_ALLOW),
-        # Its third argument is the new limit, a null pointer if the limit is only read.
-        "prlimit64": [
-            *_run_if(1, _EQUAL, _RLIMIT_LOCKS, _return_unless_null(2, _DENY)),
-            _return(_ALLOW),
-        ],
-        "prctl": [
-            *_run_if(0, _EQUAL, linux.PR_SET_DUMPABLE, set_dumpable),
-            *_decide(0, _EQUAL, _PRCTLS, yes=_ALLOW, no=_DENY),
-        ],
-        "personality": _decide(0, _EQUAL, _PERSONALITIES, yes=_ALLOW, no=_DENY),
+        "prlimit64": prlimit,
+        "setrlimit": _decide(argument=0, test=_EQUAL, values=[_RLIMIT_LOCKS], yes=_DENY, no=_ALLOW),
+        "prctl": prctl,
+        "personality": _decide(
+            argument=0, test=_EQUAL, values=_PERSONALITIES, yes=_ALLOW, no=_DENY
+        ),
     }
 
 
 def _memory_rules() -> _Rules:
     """Return the first filter's rules about memory that would not be counted."""
     return {
-        "mmap": _decide(3, _ANY_BIT, [_MAP_HUGETLB], yes=_ERRNO | errno.ENOMEM, no=_ALLOW),
-        "madvise": _decide(2, _EQUAL, _REFUSED_ADVICE, yes=_INVALID, no=_ALLOW),
+        # mmap(address, length, protection, flags, ...)
+        "mmap": _decide(
+            argument=3,
+            test=_ANY_BIT,
+            values=[_MAP_HUGETLB],
+            yes=_ERRNO | errno.ENOMEM,
+            no=_ALLOW,
+        ),
+        # madvise(address, length, advice)
+        "madvise": _decide(
+            argument=2, test=_EQUAL, values=_REFUSED_ADVICE, yes=_INVALID, no=_ALLOW
+        ),
     }
 
 
 def _descriptor_rules() -> _Rules:
     """Return the first filter's rules about descriptors of any kind."""
     return {
-        # Would give a thread its own descriptors.
-        "close_range": _decide(2, _ANY_BIT, [_CLOSE_RANGE_UNSHARE], yes=_INVALID, no=_ALLOW),
-        # Nothing in a sandbox is a terminal or a device; of the other requests some change files
-        # that are open only for reading.
-        "ioctl": _decide(1, _EQUAL, _IOCTLS, yes=_ALLOW, no=_ERRNO | errno.ENOTTY),
+        # close_range(first, last, flags). The flag would give a thread its own descriptors.
+        "close_range": _decide(
+            argument=2, test=_ANY_BIT, values=[_CLOSE_RANGE_UNSHARE], yes=_INVALID, no=_ALLOW
+        ),
+        # ioctl(descriptor, request, ...). Nothing in a sandbox is a terminal or a device; of the
+        # other requests some change files that are open only for reading.
+        "ioctl": _decide(
+            argument=1, test=_EQUAL, values=_IOCTLS, yes=_ALLOW, no=_ERRNO | errno.ENOTTY
+        ),
+        # fcntl(descriptor, command, ...)
         "fcntl": [
-            *_return_if(1, _EQUAL, _OPEN_FILE_LOCKS, _INVALID),
-            *_decide(1, _EQUAL, _FCNTLS, yes=_ALLOW, no=_DENY),
+            *_return_if(argument=1, test=_EQUAL, values=_OPEN_FILE_LOCKS, action=_INVALID),
+            *_decide(argument=1, test=_EQUAL, values=_FCNTLS, yes=_ALLOW, no=_DENY),
         ],
     }
 
@@ -256,26 +281,29 @@ def _descriptor_rules() -> _Rules:
 def _socket_rules(level: str) -> _Rules:
     """Return the first filter's rules about sockets."""
     has_network = bool(SOCKETS[level])
-    tcp_options = _return_if(2, _EQUAL, [_TCP_ULP], _DENY)
-    socket_options = _return_if(2, _EQUAL, _REFUSED_SOCKET_OPTIONS, _DENY)
+    # setsockopt(descriptor, level, option, ...). Refused are larger buffers than the memory limit
+    # counts for a socket, and a socket that delays the process that closes it.
+    deny_socket_options = _return_if(
+        argument=2, test=_EQUAL, values=_REFUSED_SOCKET_OPTIONS, action=_DENY
+    )
+    deny_tcp_options = _return_if(argument=2, test=_EQUAL, values=[_TCP_ULP], action=_DENY)
+    setsockopt = [
+        *_run_if(argument=1, test=_EQUAL, value=_SOL_SOCKET, code=deny_socket_options),
+        *_run_if(argument=1, test=_EQUAL, value=_SOL_TCP, code=deny_tcp_options),
+        *_decide(argument=2, test=_EQUAL, values=_REFUSED_OPTIONS, yes=_DENY, no=_ALLOW),
+    ]
+    # socketpair(family, type, ...)
     datagram_action = _ALLOW if has_network else _DENY
-    rules = {
-        # Refused are larger buffers than the memory limit counts for a socket, and a socket that
-        # delays the process that closes it.
-        "setsockopt": [
-            *_run_if(1, _EQUAL, _SOL_SOCKET, socket_options),
-            *_run_if(1, _EQUAL, _SOL_TCP, tcp_options),
-            *_decide(2, _EQUAL, _REFUSED_OPTIONS, yes=_DENY, no=_ALLOW),
-        ],
-        "socketpair": [
-            *_deny_unless_equal(0, [socket.AF_UNIX]),
-            *_decide(1, _ANY_BIT, [_DATAGRAM_BIT], yes=datagram_action, no=_ALLOW),
-        ],
-    }
+    socketpair = [
+        *_deny_unless_equal(argument=0, values=[socket.AF_UNIX]),
+        *_decide(argument=1, test=_ANY_BIT, values=[_DATAGRAM_BIT], yes=datagram_action, no=_ALLOW),
+    ]
+    rules = {"setsockopt": setsockopt, "socketpair": socketpair}
     if has_network:
+        # socket(family, type, protocol)
         rules["socket"] = [
-            *_deny_unless_equal(0, SOCKETS[level]),
-            *_decide(2, _EQUAL, _PROTOCOLS, yes=_ALLOW, no=_DENY),
+            *_deny_unless_equal(argument=0, values=SOCKETS[level]),
+            *_decide(argument=2, test=_EQUAL, values=_PROTOCOLS, yes=_ALLOW, no=_DENY),
         ]
     return rules
 
@@ -289,12 +317,12 @@ def build_last_filter(level: str) -> bytes:
     rules: _Rules = {name: [_return(_DENY)] for name in _ENTERING}
     for name in _ABOUT_PROCESSES:
         # Process 0 is the caller itself.
-        rules[name] = _decide(0, _EQUAL, [0], yes=_ALLOW, no=_ASK)
+        rules[name] = _decide(argument=0, test=_EQUAL, values=[0], yes=_ALLOW, no=_ASK)
     for name in _PRIORITIES:
-        # The first argument is 0 for a process; other values name whole groups and users.
+        # The first argument is 0 if the second is a process; else that is a whole group or user.
         rules[name] = [
-            *_deny_unless_equal(0, [0]),
-            *_decide(1, _EQUAL, [0], yes=_ALLOW, no=_ASK),
+            *_deny_unless_equal(argument=0, values=[0]),
+            *_decide(argument=1, test=_EQUAL, values=[0], yes=_ALLOW, no=_ASK),
         ]
     rules["setsid"] = [_return(_ASK)]
     if level == "landlock":
@@ -303,7 +331,7 @@ def build_last_filter(level: str) -> bytes:
     if SOCKETS[level]:
         # Before a program gets a socket of the internet, the judge brings up the local network.
         internet = (socket.AF_INET, socket.AF_INET6)
-        rules["socket"] = _decide(0, _EQUAL, internet, yes=_ASK, no=_ALLOW)
+        rules["socket"] = _decide(argument=0, test=_EQUAL, values=internet, yes=_ASK, no=_ALLOW)
     return _assemble(rules, other=[_return(_ALLOW)], newer=[_return(_ALLOW)])
 
 
@@ -369,7 +397,8 @@ def _assemble(rules: _Rules, *, other: _Code, newer: _Code) -> bytes:
         other: Code for all other calls up to `NEWEST`.
         newer: Code for calls with a higher number.
     """
-    # A call by the conventions of another machine kills the process, as it has other numbers.
+    # First kill whoever calls by the conventions of another machine, where numbers differ, and
+    # load the number of the call.
     program = [
         _load(_ARCHITECTURE),
         Instruction(_EQUAL, 1, 0, _ARCHITECTURES[_machine()]),
@@ -401,7 +430,7 @@ def _binary_search(ranges: list[CallRange]) -> _Code:
     middle = len(ranges) // 2
     lower = _binary_search(ranges[:middle])
     upper = _binary_search(ranges[middle:])
-    # The jump of a test reaches only 255 instructions far, so it goes around a longer jump.
+    # A test can skip at most 255 instructions: to reach the upper half, it runs into a jump.
     return [
         Instruction(_AT_LEAST, 0, 1, ranges[middle].first),
         Instruction(_JUMP, 0, 0, len(lower)),
