@@ -296,7 +296,10 @@ def look_at_machine() -> Machine:
 
 
 def shared_memory() -> int:
-    """Return the machine's bytes of shared mappings and of files in memory, which share a limit."""
+    """Return the machine's bytes of shared mappings, and of files in memory.
+
+    The kernel does not tell them apart; files in memory have their own limits.
+    """
     info = _system_info()
     return info.shared * info.unit
 
@@ -364,7 +367,7 @@ def _proportional_memory(pid: int) -> int:
     """
     try:
         rollup = read(f"{proc_folder(pid)}/smaps_rollup")
-    except PermissionError:  # it runs as another user, or has made itself undumpable
+    except PermissionError:  # it hides its memory from this user
         return _private_estimate(pid)
     except OSError:  # it has ended
         return 0
@@ -375,23 +378,31 @@ def _proportional_memory(pid: int) -> int:
 def _shared_mappings(pids: Sequence[int], limit: int, shared_growth: int) -> int:
     """Estimate the bytes of the shared memory objects that processes map, never too low.
 
-    Mapped files do not count, as they belong to a file system. An object lives, whole, as long as
-    a page of it is mapped, and nothing tells its size: it reaches at least as far as the mappings,
-    and cannot be larger than an address space (`limit`). If there are several objects, parts of
-    which may be unmapped, the growth of the machine's shared memory counts as theirs.
+    Mapped files do not count, as they belong to a file system. The kernel keeps an object, as a
+    whole, while any page of it is mapped, and does not tell its size. It reaches at least as far as
+    its mappings, and cannot be larger than an address space (`limit`).
+
+    Args:
+        pids: The processes.
+        limit: Bytes of address space that each process has.
+        shared_growth: Bytes by which the machine's shared memory rose since the processes began.
     """
     object_sizes: dict[bytes, int] = {}  # by inode
     for pid in pids:
         try:
             mappings = read(f"{proc_folder(pid)}/maps")
-        except PermissionError:  # it runs as another user, or has made itself undumpable
+        except PermissionError:  # it hides its memory from this user
             return shared_growth
         except OSError:  # it has ended
             continue
         for start, end, offset, inode in _shared_mapping_pattern().findall(mappings):
             mapped_until = int(offset, 16) + int(end, 16) - int(start, 16)
             object_sizes[inode] = max(mapped_until, object_sizes.get(inode, 0))
-    return max(sum(object_sizes.values()), min(shared_growth, (len(object_sizes) - 1) * limit))
+    # Parts of objects may be unmapped by now. One object alone cannot exceed the limit; each further
+    # one may add an address space, though all together no more than the machine's growth.
+    mapped = sum(object_sizes.values())
+    most_unmapped = min(shared_growth, (len(object_sizes) - 1) * limit)
+    return max(mapped, most_unmapped)
 
 
 @functools.cache
@@ -420,40 +431,46 @@ def kernel_memory_of(pids: Sequence[int], limit: int, kernel_growth: int) -> int
         pids: The processes.
         limit: Bytes; counting stops when there are more.
         kernel_growth: Bytes by which the kernel's memory on the whole machine rose since the
-            processes began. It counts as theirs if descriptors are on their way through a socket,
-            as nothing tells what those hold.
+            processes began. It counts as theirs if descriptors are in flight, that is sent over a
+            unix socket and not yet received: `/proc` does not show what such descriptors hold.
     """
     bytes_per_mapping = _MAPPING_BYTES + _MAPPING_BYTES_PER_ANCESTOR * len(pids)
-    held = 0
+    total_bytes = 0  # without locks and watches
     locks_and_watches = 0
     for pid in pids:
         folder = proc_folder(pid)
-        most_mappings = (limit - held) // bytes_per_mapping + 1
-        held += _page_tables_and_swap(folder)
-        held += bytes_per_mapping * _count_lines(f"{folder}/maps", most_mappings)
-        descriptors = _count_descriptors(pid, folder)
+        # Each mapping is a line of `maps`, which may be long.
+        most_mappings = (limit - total_bytes) // bytes_per_mapping + 1
+        total_bytes += _page_tables_and_swap(folder)
+        total_bytes += bytes_per_mapping * _count_lines(f"{folder}/maps", most_mappings)
+        descriptors = _inspect_descriptors(pid, folder)
         if descriptors.in_flight:
-            held = max(held, kernel_growth)
+            total_bytes = max(total_bytes, kernel_growth)
         locks_and_watches += descriptors.locks_and_watches
         if locks_and_watches > MAX_LOCKS_AND_WATCHES:
             return limit + 1
-        if held + locks_and_watches * _LOCK_OR_WATCH_BYTES > limit:
+        if total_bytes + locks_and_watches * _LOCK_OR_WATCH_BYTES > limit:
             break
-    return held + locks_and_watches * _LOCK_OR_WATCH_BYTES
+    return total_bytes + locks_and_watches * _LOCK_OR_WATCH_BYTES
 
 
 class DescriptorCounts(NamedTuple):
-    """What hangs on the descriptors of a process."""
+    """What the kernel keeps for the descriptors of a process."""
 
     locks_and_watches: int  # locks on its files, and files that its epoll descriptors watch
-    in_flight: bool  # whether descriptors are on their way through one of its sockets
+    in_flight: bool  # whether it has a socket with descriptors that were sent and not yet received
 
 
-def _count_descriptors(pid: int, folder: str) -> DescriptorCounts:
-    """Count what hangs on the descriptors of a process; `folder` is its folder of `/proc`."""
+def _inspect_descriptors(pid: int, folder: str) -> DescriptorCounts:
+    """Count what the kernel keeps for the descriptors of a process.
+
+    Args:
+        pid: The process.
+        folder: Its folder of `/proc`.
+    """
     locks_and_watches = 0
     in_flight = False
-    counted_files: set[str] = set()  # two descriptors of a file would tell of the same locks
+    counted_files: set[str] = set()  # two descriptors of a file list the same locks
     for descriptor in _descriptors_of(pid):
         with contextlib.suppress(OSError):  # it has been closed
             link = os.readlink(f"{folder}/fd/{descriptor}")  # noqa: PTH115
@@ -465,7 +482,7 @@ def _count_descriptors(pid: int, folder: str) -> DescriptorCounts:
                     in_flight = True
             elif is_epoll or is_new_file:
                 counted_files.add(link)
-                # After the lines that every descriptor has, one a lock or a watched file.
+                # After the lines that every descriptor has, there is one for each lock or watch.
                 lines = _count_lines(description, MAX_LOCKS_AND_WATCHES + _DESCRIPTION_LINES)
                 locks_and_watches += max(0, lines - _DESCRIPTION_LINES)
     return DescriptorCounts(locks_and_watches, in_flight)

@@ -548,7 +548,7 @@ def judge(listener: int, folder: str | None = None, network: LocalNetwork | None
     poll.register(listener, select.POLLIN)
     while True:
         [(_, events)] = poll.poll()
-        if events & select.POLLHUP:
+        if events & select.POLLHUP:  # no process with the filter is left
             return
         question = bytearray(_QUESTION.size)
         try:
@@ -616,7 +616,9 @@ class CallJudge:
         if name == "setsid":
             self._note_new_session(asker, session, is_separate=arguments[0] == _BEGIN_SESSION)
             return _CARRY_OUT
-        named_process = _signed_32_bit(arguments[1] if name in _PRIORITIES else arguments[0])
+        # All other calls name a process.
+        pid_argument = arguments[1] if name in _PRIORITIES else arguments[0]
+        named_process = _signed_32_bit(pid_argument)
         if not self._is_in_session(named_process, session):
             return Ruling(errno.ESRCH, 0)
         return _CARRY_OUT
@@ -685,17 +687,25 @@ def _open_target(asker: int, change: FileChange) -> int:
 
 
 def _set_times(path: Path, asker: int, times_address: int) -> None:
-    """Set a file's times of access and change to those in the asker's memory; now at address 0."""
+    """Set a file's access and modification times as `utimensat` does.
+
+    Args:
+        path: The file.
+        asker: The pid of the process that asks.
+        times_address: Where its memory has two struct timespec; 0 sets both times to now.
+    """
     if not times_address:
         os.utime(path)
         return
     status = path.stat()
     now = time.time_ns()
     times = _TIMES.unpack(_read_memory(asker, times_address, _TIMES.size))
-    access_seconds, access_nanoseconds, change_seconds, change_nanoseconds = times
+    access_seconds, access_nanoseconds, modified_seconds, modified_nanoseconds = times
     accessed = _time_to_set(access_seconds, access_nanoseconds, now=now, current=status.st_atime_ns)
-    changed = _time_to_set(change_seconds, change_nanoseconds, now=now, current=status.st_mtime_ns)
-    os.utime(path, ns=(accessed, changed))
+    modified = _time_to_set(
+        modified_seconds, modified_nanoseconds, now=now, current=status.st_mtime_ns
+    )
+    os.utime(path, ns=(accessed, modified))
 
 
 def _time_to_set(seconds: int, nanoseconds: int, *, now: int, current: int) -> int:
