@@ -312,18 +312,7 @@ class PythonSession:
             group.kill()
             group.wait()
         self._drain_output(output)
-        group.read_exit(0)
-        all_ended = group.out_of_memory or messages.wait(group.init, 0)
-        # The pipe may have up to three reports: the server's, that of whoever reaps the worker, and
-        # its own end.
-        report_deadline = time.monotonic() + _EXIT_REPORT_SECONDS
-        while (
-            all_ended
-            and not group.lost
-            and group.exit_status is None
-            and time.monotonic() < report_deadline
-        ):
-            group.read_exit(_EXIT_REPORT_SECONDS)
+        all_ended = self._await_exit_reports()
         exit_status = group.exit_status
         out_of_memory = group.out_of_memory
         self._finish()
@@ -334,13 +323,34 @@ class PythonSession:
             return ProgramRun(status, bytes(output), f"stopped after {OUTPUT_CAP} bytes of output")
         if out_of_memory:
             return ProgramRun(Status.MEMORY, bytes(output), "out of memory")
-        # A program may end by itself between its deadline and its being killed.
+        # A program that is late may still end by itself just before it is killed.
         ended_itself = status is None or exit_status != signal.SIGKILL
         if once and exit_status is not None and ended_itself:
             return _run_from_exit(exit_status, bytes(output))
         if status is Status.TIMEOUT:
             return ProgramRun(status, bytes(output), f"timed out after {timeout:g} s")
         return ProgramRun(Status.KILLED, bytes(output), "the process died")
+
+    def _await_exit_reports(self) -> bool:
+        """Have the group read the reports on its end, if all its processes have ended.
+
+        Returns:
+            Whether they have; false if other members of the group live on.
+        """
+        group = self.group
+        group.read_exit(0)
+        all_ended = group.out_of_memory or messages.wait(group.init, 0)
+        # The pipe may have up to three reports: the server's, that of whoever reaps the worker, and
+        # its own end.
+        deadline = time.monotonic() + _EXIT_REPORT_SECONDS
+        while (
+            all_ended
+            and not group.lost
+            and group.exit_status is None
+            and time.monotonic() < deadline
+        ):
+            group.read_exit(_EXIT_REPORT_SECONDS)
+        return all_ended
 
     def _kill_own_processes(self) -> None:
         """Kill this session's processes, not those of its forks, and wait until its worker ends."""
