@@ -1,9 +1,11 @@
-"""The Python tool: an agent's code runs in a process of its own and comes back as a status and text.
+"""The Python tool: an agent's code runs in its own process and comes back as a status and text.
 
-Limits are kept from outside that process. Nothing an agent writes raises here; only a session that cannot be had does.
+Limits are enforced from outside that process. Nothing an agent writes raises an exception here;
+only a session that cannot be opened does.
 
 - `tool`: `PythonTool`, which an agent calls
-- `session`: a live interpreter as the parent sees it; `try_levels` and `require` try the levels of this machine
+- `session`: a live interpreter as the parent sees it; `try_levels` and `require` try the levels of
+  this machine
 - `server`: the processes that keep confined interpreters ready, and those that run programs
 - `isolation`: what confines them
 """

@@ -67,7 +67,7 @@ def test_output_is_read_while_other_packets_come(ok):
 
 
 def test_a_fork_of_a_session_that_floods_its_socket_is_refused_in_time(monkeypatch, ok, run):
-    monkeypatch.setattr("turngym.tools.python.session._ANSWERED", 0.5)
+    monkeypatch.setattr("turngym.tools.python.session._FORK_SECONDS", 0.5)
     tool = PythonTool(timeout=30.0)
     ok(tool, FLOOD.format(send=SENDS["objects"]) + "os.fork = flood")
     with pytest.raises(

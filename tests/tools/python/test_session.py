@@ -9,7 +9,7 @@ import pytest
 from turngym.tools import PythonTool, Status, ToolResult
 from turngym.tools.python import CannotFork
 from turngym.tools.python.server.interpreter import MEMORY_SIGNAL
-from turngym.tools.python.session import ProgramRun, _run_of
+from turngym.tools.python.session import ProgramRun, _run_from_exit
 from turngym.tools.subprocesses import messages
 
 # How a program finds the descriptors of its session, and the key of the answer that is awaited.
@@ -262,18 +262,18 @@ def _exit(code: int) -> int:
 def test_a_wait_status_tells_how_a_program_ended(
     wait_status: int, status: Status, over: str | None
 ):
-    assert _run_of(wait_status, b"text") == ProgramRun(status, b"text", over)
+    assert _run_from_exit(wait_status, b"text") == ProgramRun(status, b"text", over)
 
 
 def test_every_wait_status_that_a_process_can_have_is_known():
     for code in range(256):
-        assert _run_of(_exit(code), b"").status in (Status.OK, Status.ERROR)
+        assert _run_from_exit(_exit(code), b"").status in (Status.OK, Status.ERROR)
     for number in range(1, signal.SIGRTMAX + 1):
-        assert _run_of(int(number), b"").status in (Status.KILLED, Status.MEMORY)
+        assert _run_from_exit(int(number), b"").status in (Status.KILLED, Status.MEMORY)
 
 
 def test_it_agrees_with_a_real_process():
     process = subprocess.Popen(["sh", "-c", "kill -15 $$"])
     _, status = os.waitpid(process.pid, 0)
     process.returncode = 0
-    assert _run_of(status, b"").over == "the process died (SIGTERM)"
+    assert _run_from_exit(status, b"").over == "the process died (SIGTERM)"

@@ -70,11 +70,11 @@ def reach_rows(tool: PythonRunner, level: str) -> Iterator[Row]:
     Raises:
         ValueError: The program that tries them did not come to its end.
     """
-    names = {number: name for name in seccomp.CALLS if (number := seccomp.number(name)) >= 0}
-    declared = {number for number, name in names.items() if name in seccomp.reached(level)}
+    names = {number: name for name in seccomp.CALLS if (number := seccomp.call_number(name)) >= 0}
+    declared = {number for number, name in names.items() if name in seccomp.reachable_calls(level)}
     given = {number: _HARMLESS[name] for number, name in names.items() if name in _HARMLESS}
     pages = {
-        seccomp.number(name) for name in seccomp.PAGES
+        seccomp.call_number(name) for name in seccomp.PAGES
     }  # refused as on files that do not support it
     result = tool.call(
         {"code": _PROGRAM.format(given=given, pages=pages, last=LAST, families=FAMILIES)}

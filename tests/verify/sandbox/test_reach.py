@@ -27,7 +27,7 @@ def test_a_level_reaches_what_it_declares(level):
 
 
 def test_what_is_reached_but_not_declared_is_named():
-    number = seccomp.number("fchown")
+    number = seccomp.call_number("fchown")
     text = f'[{{"0":[{number}]}},[[1,40],[1]]]'
     calls, families = reach_rows(Fake(ToolResult(Status.OK, text)), "landlock")
     assert not calls.good and "fchown" in calls.note

@@ -1,4 +1,4 @@
-"""Control groups: memory and processes of a session and its forks, limited by the kernel if this machine lets us."""
+"""Control groups: the kernel limits memory and processes of sessions, if this machine lets us."""
 
 import contextlib
 import fcntl
@@ -8,54 +8,67 @@ from pathlib import Path
 from .file_view import DISK
 from .levels import PROCESSES
 
-ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-SLACK = (
-    64 * 2**20
-)  # bytes for what a program does not ask for: page tables, stacks of the kernel, inodes
-_PREFIX, _ON = "python-tool-", "+memory +pids"
-_LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus")
+ROOT = Path("/sys/fs/cgroup")  # where control groups are mounted
+OWN = Path("/proc/self/cgroup")  # the file that names the control group of this process
+SLACK = 64 * 2**20  # bytes for what no program asks for: page tables, kernel stacks, inodes
+_PREFIX = "python-tool-"  # of the folder of a server
+_CONTROLLERS = {"memory", "pids"}
+_ENABLE_CONTROLLERS = "+memory +pids"
+_LIMIT_FILES = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus")
 
 
 class Groups:
-    """The control groups of a server's sessions: the kernel's own limit on what their processes hold together.
+    """The control groups of a server's sessions: limits of the kernel on all processes of each.
 
-    It comes on top of what the supervisor counts, since sockets of UDP are not charged. No process of anybody else is
-    moved, and none escapes a limit: the groups are in the nearest one above this process that can be divided, with no
-    limit on the way there, in a folder that is locked as long as the server lives; what one that was killed has left
-    behind, the next one removes. Raises OSError, with the reason, where this process may make none.
+    These limits come on top of what the supervisor counts, since the kernel does not charge UDP
+    sockets to a group. Nobody else's process is moved, and none escapes a limit: the groups are
+    made in the nearest group above this process that can be divided, if there is no limit on the
+    way to it. They are in a folder that is locked as long as the server lives, so that the next
+    server can remove the groups of one that was killed.
+
+    Args:
+        root: Where control groups are mounted.
+        own: A file that names this process's group, as `/proc/self/cgroup` does.
+
+    Raises:
+        OSError: This process may make no groups, with the reason.
     """
 
     def __init__(self, root: Path = ROOT, own: Path = OWN) -> None:
-        self.parent = os.open(path := find_parent(root, own), os.O_RDONLY)
-        for left in path.glob(f"{_PREFIX}*"):
-            with contextlib.suppress(OSError):  # somebody else's, or in use
-                folder = os.open(left.name, os.O_RDONLY, dir_fd=self.parent)
-                try:
-                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    self._remove(left.name, folder)
-                finally:
-                    os.close(folder)
-        self.name, self.ended = _PREFIX + os.urandom(8).hex(), set[str]()
+        parent_path = find_parent(root, own)
+        self.parent = os.open(parent_path, os.O_RDONLY)
+        self._remove_leftovers(parent_path)
+        self.name = _PREFIX + os.urandom(8).hex()
+        self.ended: set[str] = set()  # names of the groups that are yet to be removed
         os.mkdir(self.name, dir_fd=self.parent)
         self.folder = os.open(self.name, os.O_RDONLY, dir_fd=self.parent)
         fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._write("cgroup.subtree_control", _ON)
+        self._write("cgroup.subtree_control", _ENABLE_CONTROLLERS)
 
     def make(self, serial: int) -> tuple[int, int]:
-        """Make the group of a session; return what a process writes 0 to to join it, and what `overstepped` reads."""
-        os.mkdir(name := str(serial), dir_fd=self.folder)
+        """Make the group of a session.
+
+        Returns:
+            Two descriptors: a process that writes 0 to the first joins the group, and the second
+            is its `memory.events`, which tells whether the kernel has killed for memory.
+        """
+        name = str(serial)
+        os.mkdir(name, dir_fd=self.folder)
         self._write(f"{name}/memory.oom.group", "1")
+        # The bound of the supervisor's own count of processes and threads.
         self._write(f"{name}/pids.max", str(PROCESSES + 2))
         with contextlib.suppress(FileNotFoundError):  # a kernel without swap
             self._write(f"{name}/memory.swap.max", "0")
         join = os.open(f"{name}/cgroup.procs", os.O_WRONLY, dir_fd=self.folder)
-        return join, os.open(f"{name}/memory.events", os.O_RDONLY, dir_fd=self.folder)
+        events = os.open(f"{name}/memory.events", os.O_RDONLY, dir_fd=self.folder)
+        return join, events
 
     def limit(self, serial: int, memory: int) -> None:
+        """Limit a session's group to `memory` bytes, beyond its file system and `SLACK`."""
         self._write(f"{serial}/memory.max", str(memory + DISK + SLACK))
 
     def remove(self, serial: int) -> None:
-        """Remove a session's group, now or, if its processes have not ended yet, in a later call."""
+        """Remove a session's group now or, if its processes live on, in a later call."""
         self.ended.add(str(serial))
         for name in list(self.ended):
             with contextlib.suppress(OSError):
@@ -63,51 +76,88 @@ class Groups:
                 self.ended.discard(name)
 
     def close(self) -> None:
-        """Remove all groups; the next server does where a process has not ended yet."""
+        """Remove all groups; if a process has not ended yet, the next server removes its group."""
         with contextlib.suppress(OSError):
-            self._remove(self.name, self.folder)
+            self._remove_tree(self.name, self.folder)
+
+    def _remove_leftovers(self, parent: Path) -> None:
+        """Remove the folders of servers that were killed, which nobody locks any more."""
+        for leftover in parent.glob(f"{_PREFIX}*"):
+            with contextlib.suppress(OSError):  # somebody else's, or in use
+                folder = os.open(leftover.name, os.O_RDONLY, dir_fd=self.parent)
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._remove_tree(leftover.name, folder)
+                finally:
+                    os.close(folder)
 
     def _write(self, file: str, text: str) -> None:
-        with os.fdopen(
-            os.open(file, os.O_WRONLY, dir_fd=self.folder), "wb", buffering=0
-        ) as control:
+        """Write to a control file, which takes a value only in one single write."""
+        control_fd = os.open(file, os.O_WRONLY, dir_fd=self.folder)
+        with os.fdopen(control_fd, "wb", buffering=0) as control:
             control.write(text.encode())
 
-    def _remove(self, name: str, folder: int) -> None:
-        for inner in os.listdir(folder):
+    def _remove_tree(self, name: str, folder: int) -> None:
+        """Remove the folder of a server, open as `folder`, and the groups of sessions in it."""
+        # A group's control files are no obstacle, nor can they be removed: the kernel takes them
+        # away with the group.
+        for entry in os.listdir(folder):
             with contextlib.suppress(OSError):
-                os.rmdir(inner, dir_fd=folder)
+                os.rmdir(entry, dir_fd=folder)
         os.rmdir(name, dir_fd=self.parent)
 
 
 def find_parent(root: Path, own: Path) -> Path:
-    """Return the group in which groups for sessions can be made; OSError with the reason where there is none."""
+    """Return the nearest group, from this process's upwards, in which session groups can be made.
+
+    Args:
+        root: Where control groups are mounted.
+        own: A file that names this process's group, as `/proc/self/cgroup` does.
+
+    Raises:
+        OSError: There is no such group, or one on the way has a limit, which a group above would
+            escape.
+    """
     if not (root / "cgroup.controllers").is_file():
         raise OSError(f"{root} is not cgroup v2")
-    path = next(
-        (line[3:] for line in own.read_text().splitlines() if line.startswith("0::")), "/.."
-    )
-    group = first = root / path.strip("/")
-    while ".." in path or not _divisible(group):
-        if ".." in path or group == root or any(_limited(group / name) for name in _LIMITS):
+    # The line of version 2 is like `0::/user.slice`; a group outside of this process's cgroup
+    # namespace is told by `..`.
+    own_path = "/.."
+    for line in own.read_text().splitlines():
+        if line.startswith("0::"):
+            own_path = line.removeprefix("0::")
+            break
+    own_group = root / own_path.strip("/")
+    is_outside = ".." in own_path
+    group = own_group
+    while is_outside or not _is_divisible(group):
+        if is_outside or group == root or any(_is_limit(group / name) for name in _LIMIT_FILES):
             raise OSError(
-                f"no group from {first} upwards can be divided without moving processes or passing a limit"
+                f"no group from {own_group} upwards can be divided "
+                "without moving processes or passing a limit"
             )
         group = group.parent
     return group
 
 
-def _divisible(group: Path) -> bool:
-    """Return whether groups with limits can be made in a group; the kernel refuses it where processes are in it."""
-    switch = group / "cgroup.subtree_control"
+def _is_divisible(group: Path) -> bool:
+    """Return whether groups with limits can be made in a group; enable its controllers for that.
+
+    The kernel enables controllers only for a group that has no processes directly in it.
+    """
+    subtree_control = group / "cgroup.subtree_control"
     with contextlib.suppress(OSError):
-        if os.access(group, os.W_OK) and not {"memory", "pids"} <= set(switch.read_text().split()):
-            switch.write_text(_ON)
+        if os.access(group, os.W_OK):
+            enabled = set(subtree_control.read_text().split())
+            if not enabled >= _CONTROLLERS:
+                subtree_control.write_text(_ENABLE_CONTROLLERS)
         return os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)
     return False
 
 
-def _limited(file: Path) -> bool:
-    with contextlib.suppress(OSError):  # at the root, or without its controller
-        return file.read_text().split()[:1] not in ([], ["max"])
+def _is_limit(file: Path) -> bool:
+    """Return whether a control file sets a limit; it holds `max`, or nothing, if there is none."""
+    with contextlib.suppress(OSError):  # the root group, or a controller that is not enabled
+        fields = file.read_text().split()
+        return bool(fields) and fields[0] != "max"
     return False

@@ -1,7 +1,10 @@
-"""The files that programs see: a read-only tree of the interpreter and its libraries, and a small private file system.
+"""The files that programs see: a read-only tree of interpreter and libraries, and a private folder.
 
-The supervisor builds the file tree once, in a mount namespace of its own, and lives in it; every boundary gets a copy
-of that namespace and adds what is private: a small file system at `/tmp`, and an empty `/proc`.
+The server builds the file tree once, in its own mount namespace, and moves into it
+(`build_file_tree`). Every boundary gets a copy of that namespace and adds its private mounts
+(`mount_private`): a small file system at `/tmp`, and an empty `/proc`.
+
+Without namespaces there is no tree: Landlock lets programs read `visible.readable` instead.
 """
 
 import os
@@ -9,140 +12,196 @@ import site
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from . import linux
-from .levels import USER
+from .levels import SANDBOX_USER
 
 DISK = 64 * 2**20  # bytes of all files, in memory, of a session and its forks
 INODES = 8192  # files and folders of a session and its forks
 HOME = "/tmp/home"
 DEVICES = ("null", "zero", "full", "random", "urandom")
+PACKAGES = "packages"  # name, in a server's folder, of the folder with links to allowed packages
 _LINKS = {"dev/shm": "/tmp/shm", "var/tmp": "/tmp"}
 _FILES = {
-    "etc/passwd": f"agent:x:{USER}:{USER}::{HOME}:/bin/sh\n",
-    "etc/group": f"agent:x:{USER}:\n",
+    "etc/passwd": f"agent:x:{SANDBOX_USER}:{SANDBOX_USER}::{HOME}:/bin/sh\n",
+    "etc/group": f"agent:x:{SANDBOX_USER}:\n",
     "etc/hosts": "127.0.0.1 localhost\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-_OPTIONS = f"size={DISK},nr_inodes={INODES},mode=700,uid={USER},gid={USER}"
-PACKAGES = "packages"  # the folder of the allowed packages, where there are no namespaces, in that of the server
+_TREE_OPTIONS = "size=4m,nr_inodes=1024,mode=755"  # of the file system that carries the tree
+_PRIVATE_OPTIONS = f"size={DISK},nr_inodes={INODES},mode=700,uid={SANDBOX_USER},gid={SANDBOX_USER}"
+_METADATA_FOLDERS = (".dist-info", ".egg-info")
+_METADATA_FILES = ("METADATA", "PKG-INFO")
 
 
 @dataclass(frozen=True)
 class FileView:
-    """What programs see of the machine's files: a path is seen where the nearest of these, or itself, is shown."""
+    """What programs see of the machine's files; `packages.make_view` finds it.
 
-    shown: tuple[
-        str, ...
-    ]  # interpreter, libraries, the system's programs, allowed packages: files, folders, links
-    hidden: tuple[str, ...]  # what lies below a shown folder and is not seen
-    packages: dict[
-        str, tuple[str, ...]
-    ]  # the entries of installed folders that are shown, by folder
-    prefix: str  # where the interpreter says that it is installed
+    A path is visible if it, or else the nearest path above it that is listed here, is in `shown`
+    rather than in `hidden`.
+    """
+
+    # Interpreter, libraries, the system's programs, allowed packages: files, folders and links.
+    shown: tuple[str, ...]
+    # Paths below a shown folder that are not visible.
+    hidden: tuple[str, ...]
+    # By folder with installed packages, those of its entries that are shown.
+    packages: dict[str, tuple[str, ...]]
+    # Where the interpreter says that it is installed.
+    prefix: str
     exec_prefix: str
-    readable: tuple[str, ...]  # the largest files and folders of which everything is seen
-    listed: tuple[
-        str, ...
-    ]  # folders of which something is hidden, and that an interpreter or programs have to list
+    # The largest files and folders of which everything is visible.
+    readable: tuple[str, ...]
+    # Folders of which something is hidden, and that an interpreter or programs have to list.
+    listed: tuple[str, ...]
 
 
-visible: tuple[list[str], list[str]] = [], []
-"""The files and folders that programs see without namespaces, and the folders that they only list."""
+class VisiblePaths(NamedTuple):
+    """What programs may access without namespaces."""
+
+    readable: list[str]  # files and folders that they can read
+    listed: list[str]  # folders that they can only list
+
+
+visible = VisiblePaths(readable=[], listed=[])
+"""The visible paths of this server, which `take_packages` fills in."""
 
 
 def take_packages(view: FileView, folder: str) -> None:
-    """Import from the standard library and the packages of `view` only, without namespaces by way of `folder`.
+    """Have this process import only from the standard library and the packages of `view`.
 
-    Landlock cannot let a folder be listed without what is in it: there the packages stand in a folder of links.
+    Args:
+        view: What programs see.
+        folder: The server's folder if there are no namespaces, else "". Landlock cannot let a
+            folder be listed without the files in it, which would show all installed packages: the
+            allowed ones are imported from a folder of links to them instead.
     """
-    places = list(view.packages)
+    import_folders = list(view.packages)
     if folder:
-        places = [f"{folder}/{PACKAGES}"]
-        for source, entries in view.packages.items():
+        links_folder = f"{folder}/{PACKAGES}"
+        for package_folder, entries in view.packages.items():
             for entry in entries:
-                link = Path(places[0], entry)
+                link = Path(links_folder, entry)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 if not link.is_symlink():
-                    link.symlink_to(f"{source}/{entry}")
-        visible[0][:], visible[1][:] = [*view.readable, places[0]], view.listed
-    sys.path += places
-    sys.prefix, sys.exec_prefix = view.prefix, view.exec_prefix
-    for add in (
-        site.setquit,
-        site.setcopyright,
-        site.sethelper,
-    ):  # `exit`, `copyright`, `help` and the like
-        add()
+                    link.symlink_to(f"{package_folder}/{entry}")
+        import_folders = [links_folder]
+        visible.readable[:] = [*view.readable, links_folder]
+        visible.listed[:] = view.listed
+    sys.path += import_folders
+    sys.prefix = view.prefix
+    sys.exec_prefix = view.exec_prefix
+    # The names that module `site` adds to a plain interpreter: `exit`, `copyright`, `help` and so
+    # on. The server runs without that module, which would also load what is installed.
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
 
 
-def _build_tree(view: FileView) -> None:
-    """Make the tree and move into it; this process needs a user and a mount namespace of its own."""
+def build_file_tree(view: FileView) -> None:
+    """Make the tree of what programs see and move into it.
+
+    This process needs its own user and mount namespace, in which it may mount.
+    """
+    # Mounts of this namespace must not appear in that of the machine.
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     base = next(
         folder for folder in ("/tmp", "/mnt", "/var/tmp", "/dev/shm") if Path(folder).is_dir()
     )
-    # The tree is built under a mount, and `base` may lie above the interpreter: what is bound is opened before.
+    # The mount at `base` may hide the interpreter and other sources: they are opened before, and
+    # bound by descriptor.
     sources = {path: os.open(path, os.O_PATH) for path in view.shown if not Path(path).is_symlink()}
     proc = os.open("/proc", os.O_PATH)
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
     links = {path: str(Path(path).readlink()) for path in view.shown if path not in sources}
-    flags, options = linux.MS_NOSUID | linux.MS_NODEV, "size=4m,nr_inodes=1024,mode=755"
-    linux.mount("tmpfs", base, "tmpfs", flags, options)
+
+    linux.mount("tmpfs", base, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _TREE_OPTIONS)
     for folder in ("etc", "tmp", "var", ".old"):
         Path(base, folder).mkdir()
-    masks = []
-    for path in sorted([*sources, *view.hidden]):  # what is above another comes before it
-        target = base + path
-        if path.endswith(
-            (".dist-info", ".egg-info")
-        ):  # small, and a mount costs every boundary something
-            Path(target).mkdir(parents=True)
-            for name in ("METADATA", "PKG-INFO"):
-                if (told := Path(f"/proc/self/fd/{sources[path]}/{name}")).is_file():
-                    Path(target, name).write_bytes(told.read_bytes())
-        elif path in sources:
-            _bind(sources[path], target)
-            linux.read_only(target, below=True)
-        elif Path(target).is_dir():
-            linux.mount("tmpfs", target, "tmpfs", flags, options)
-            masks.append(target)
-        elif Path(target).exists():
-            _bind(devices["null"], target)
+    masks = _place_sources(base, sources, view.hidden, empty_file=devices["null"])
     _bind(proc, f"{base}/proc")
-    for name, source in devices.items():
-        _bind(source, f"{base}/dev/{name}")
-    for path, target in {**links, **_LINKS}.items():
-        if not (link := Path(base, path.lstrip("/"))).exists():
+    for name, device in devices.items():
+        _bind(device, f"{base}/dev/{name}")
+    for path, link_target in {**links, **_LINKS}.items():
+        link = Path(base, path.lstrip("/"))
+        if not link.exists():
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(target)
+            link.symlink_to(link_target)
     for path, text in _FILES.items():
         Path(base, path).write_text(text)
+    # Only now: what is shown below a hidden folder was placed in its mask, and so were links.
     for mask in masks:
         linux.read_only(mask, below=False)
+
     linux.pivot_root(base, f"{base}/.old")
     os.chdir("/")
     linux.unmount("/.old")
     Path("/.old").rmdir()
     linux.read_only("/", below=False)
-    for source in (proc, *sources.values(), *devices.values()):
-        os.close(source)
+    for descriptor in (proc, *sources.values(), *devices.values()):
+        os.close(descriptor)
+
+
+def _place_sources(
+    base: str, sources: dict[str, int], hidden: tuple[str, ...], *, empty_file: int
+) -> list[str]:
+    """Bind the shown paths below `base`, and cover the hidden ones.
+
+    Args:
+        base: The folder in which the tree is built.
+        sources: Descriptors of the shown files and folders, by path.
+        hidden: Paths to cover: a folder with an empty file system, a file with `empty_file`.
+        empty_file: Descriptor of a file that reads as empty.
+
+    Returns:
+        The covering file systems, which are still writable.
+    """
+    masks = []
+    # Sorted, a path comes after those above it, on whose mounts it is placed.
+    for path in sorted([*sources, *hidden]):
+        target = base + path
+        if path.endswith(_METADATA_FOLDERS):
+            # Small, and a mount has a cost for every boundary.
+            _copy_package_metadata(sources[path], target)
+        elif path in sources:
+            _bind(sources[path], target)
+            linux.read_only(target, below=True)
+        elif Path(target).is_dir():
+            linux.mount("tmpfs", target, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _TREE_OPTIONS)
+            masks.append(target)
+        elif Path(target).exists():
+            _bind(empty_file, target)
+    return masks
+
+
+def _copy_package_metadata(source: int, target: str) -> None:
+    """Copy the files that `importlib.metadata` needs for a version, from an open folder."""
+    Path(target).mkdir(parents=True)
+    for name in _METADATA_FILES:
+        metadata_file = Path(f"/proc/self/fd/{source}/{name}")
+        if metadata_file.is_file():
+            Path(target, name).write_bytes(metadata_file.read_bytes())
 
 
 def mount_private() -> None:
     """Mount what is private to one boundary, as its first process."""
+    # The interpreter may lie below `/tmp`: what the tree has there is bound again on the new mount.
     covered = {f"/tmp/{name}": os.open(f"/tmp/{name}", os.O_PATH) for name in os.listdir("/tmp")}  # noqa: PTH208
-    linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _OPTIONS)
-    for path, source in covered.items():  # an interpreter that lives there
+    linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _PRIVATE_OPTIONS)
+    for path, source in covered.items():
         _bind(source, path)
-    flags = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-    linux.mount("none", "/proc", "tmpfs", flags, "size=4k,nr_inodes=2,mode=755")
+    proc_flags = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+    linux.mount("none", "/proc", "tmpfs", proc_flags, "size=4k,nr_inodes=2,mode=755")
 
 
 def _bind(source: int, target: str) -> None:
-    if Path(path := f"/proc/self/fd/{source}").is_dir():
+    """Bind an open file or folder, with the mounts below it, to a path, which is made if absent."""
+    source_path = f"/proc/self/fd/{source}"
+    if Path(source_path).is_dir():
         Path(target).mkdir(parents=True, exist_ok=True)
     else:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         Path(target).touch()
-    linux.mount(path, target, "", linux.MS_BIND | linux.MS_REC)
+    linux.mount(source_path, target, "", linux.MS_BIND | linux.MS_REC)

@@ -1,8 +1,10 @@
-"""Landlock: which files a process may read, write and execute, kept by the kernel.
+"""Landlock: which files a process may read, write and execute, enforced by the kernel.
 
-With Landlock a process gives up all files but those under paths that it names. A ruleset is built once and enforced in
-each child after its fork, as a domain of its own: children that share one still cannot signal one another. It hides no
-metadata of paths, nor stops connections to the path of a listening unix socket. Source: `linux/landlock.h`.
+With Landlock a process gives up all files but those under paths that it names. A ruleset is built
+once (`landlock_ruleset`) and enforced in each child after its fork (`enforce_landlock`), which puts
+each child into its own domain: children that share a ruleset still cannot signal one another.
+Landlock hides no metadata of paths, nor does it prevent connections to the path of a listening unix
+socket. Source: `linux/landlock.h`.
 """
 
 import contextlib
@@ -15,20 +17,35 @@ from collections.abc import Sequence
 
 from .linux import PR_SET_NO_NEW_PRIVS, prctl, syscall
 
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every machine
-_CREATE_RULESET_VERSION, _RULE_PATH_BENEATH = 1, 1
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-_MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
-_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+# Numbers of the system calls, the same on every machine.
+_CREATE_RULESET = 444
+_ADD_RULE = 445
+_RESTRICT_SELF = 446
+
+_CREATE_RULESET_VERSION = 1  # a flag: return the version of Landlock instead of a ruleset
+_RULE_PATH_BENEATH = 1  # the kind of a rule about a path and all that is beneath it
+
+# Rights, LANDLOCK_ACCESS_FS_*.
+_EXECUTE = 1 << 0
+_WRITE_FILE = 1 << 1
+_READ_FILE = 1 << 2
+_READ_DIR = 1 << 3
+_MAKE_CHAR = 1 << 6
+_MAKE_BLOCK = 1 << 11
+_REFER = 1 << 13  # to move or link a file to another folder
+_TRUNCATE = 1 << 14
+_IOCTL_DEV = 1 << 15
+_RIGHTS_OF_VERSION_1 = (1 << 13) - 1
+_NEWER_RIGHTS = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))  # by the version that added them
+_RIGHTS_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READING = _EXECUTE | _READ_FILE | _READ_DIR
-_FIRST = (1 << 13) - 1  # the rights of the first ABI
-_BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
-_ABSTRACT_UNIX_SOCKET, _SIGNAL = 1 << 0, 1 << 1
+
+_BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1  # LANDLOCK_ACCESS_NET_*
+_ABSTRACT_UNIX_SOCKET, _SIGNAL = 1 << 0, 1 << 1  # LANDLOCK_SCOPE_*
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's Landlock; 0 where it has none, or where it is disabled or forbidden."""
+    """Return the version of the kernel's Landlock; 0 if it has none, or a disabled one."""
     with contextlib.suppress(OSError):
         return syscall(
             "landlock", _CREATE_RULESET, None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION
@@ -39,28 +56,52 @@ def landlock_version() -> int:
 def landlock_ruleset(
     *, read: Sequence[str], write: Sequence[str], listed: Sequence[str] = ()
 ) -> int:
-    """Return the descriptor of a ruleset, for `enforce_landlock`.
+    """Build a ruleset from the paths that stay accessible.
 
-    Under a `read` path files can be read, run and listed, under a `listed` path folders be listed; under a `write` path
-    everything but device nodes can also be changed or made. From version 2 on files move between write paths, from 4
-    there is no TCP, from 6 signals and abstract unix sockets reach only what is under the same restriction. Raises
-    OSError where the kernel has no Landlock, or a path, which is named, cannot be opened.
+    From version 2 of Landlock on files can be moved between `write` paths, from 4 on there is no
+    TCP, from 6 on signals and abstract unix sockets reach only processes under the same
+    restriction.
+
+    Args:
+        read: Paths under which files can be read, run and listed.
+        write: Paths under which everything but device nodes can also be changed or made.
+        listed: Paths under which folders can be listed.
+
+    Returns:
+        The descriptor of the ruleset, for `enforce_landlock`.
+
+    Raises:
+        OSError: The kernel has no Landlock, or a path, which is named, cannot be opened.
     """
-    if not (version := landlock_version()):
-        message = "this kernel has no Landlock, or it is disabled (CONFIG_SECURITY_LANDLOCK, boot option lsm=landlock)"
-        raise OSError(errno.EOPNOTSUPP, message)
-    newer = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
-    rights = _FIRST | sum(right for since, right in newer if version >= since)
-    # struct landlock_ruleset_attr, which newer versions made longer
-    fields = ((1, rights), (4, _BIND_TCP | _CONNECT_TCP), (6, _ABSTRACT_UNIX_SOCKET | _SIGNAL))
-    attr = b"".join(struct.pack("=Q", field) for since, field in fields if version >= since)
-    size = ctypes.c_size_t(len(attr))
-    ruleset = syscall("the kernel refuses a Landlock ruleset", _CREATE_RULESET, attr, size, 0)
+    version = landlock_version()
+    if not version:
+        raise OSError(
+            errno.EOPNOTSUPP,
+            "this kernel has no Landlock, or it is disabled "
+            "(CONFIG_SECURITY_LANDLOCK, boot option lsm=landlock)",
+        )
+    # A ruleset must name all rights that it restricts, and none that the kernel does not know.
+    rights = _RIGHTS_OF_VERSION_1
+    for since_version, right in _NEWER_RIGHTS:
+        if version >= since_version:
+            rights |= right
+    attributes = _ruleset_attributes(version, rights)
+    ruleset = syscall(
+        "the kernel refuses a Landlock ruleset",
+        _CREATE_RULESET,
+        attributes,
+        ctypes.c_size_t(len(attributes)),
+        0,
+    )
     writing = rights & ~(_MAKE_CHAR | _MAKE_BLOCK)
     try:
-        for paths, allowed in ((read, rights & _READING), (listed, _READ_DIR), (write, writing)):
+        for paths, allowed_rights in (
+            (read, rights & _READING),
+            (listed, _READ_DIR),
+            (write, writing),
+        ):
             for path in paths:
-                _allow(ruleset, path, allowed)
+                _allow_beneath(ruleset, path, allowed_rights)
     except BaseException:
         os.close(ruleset)
         raise
@@ -68,27 +109,43 @@ def landlock_ruleset(
 
 
 def enforce_landlock(ruleset: int) -> None:
-    """Bind this thread and its descendants, and close the descriptor: its holder could widen the next child's."""
+    """Bind this thread and its descendants to a ruleset, and close its descriptor.
+
+    It is closed since a program with the descriptor could add rules, and so widen what the next
+    child that enforces it may do.
+    """
     try:
+        # The kernel asks for this: it keeps a restricted process from gaining privileges by exec.
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         syscall("the kernel refuses to enforce the Landlock ruleset", _RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
-    beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+def _ruleset_attributes(version: int, file_rights: int) -> bytes:
+    """Return struct landlock_ruleset_attr, to which newer versions of Landlock added fields."""
+    attributes = struct.pack("=Q", file_rights)
+    if version >= 4:
+        attributes += struct.pack("=Q", _BIND_TCP | _CONNECT_TCP)
+    if version >= 6:
+        attributes += struct.pack("=Q", _ABSTRACT_UNIX_SOCKET | _SIGNAL)
+    return attributes
+
+
+def _allow_beneath(ruleset: int, path: str, rights: int) -> None:
+    """Add a rule that allows the rights on a path and on all that is beneath it."""
+    path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        if not stat.S_ISDIR(os.fstat(beneath).st_mode):
-            rights &= _ON_FILES
-        attr = struct.pack("=Qi", rights, beneath)  # struct landlock_path_beneath_attr
+        if not stat.S_ISDIR(os.fstat(path_fd).st_mode):
+            rights &= _RIGHTS_ON_FILES  # the kernel refuses rights of folders on a file
+        path_beneath = struct.pack("=Qi", rights, path_fd)  # struct landlock_path_beneath_attr
         syscall(
             f"the kernel refuses a Landlock rule for {path!r}",
             _ADD_RULE,
             ruleset,
             _RULE_PATH_BENEATH,
-            attr,
+            path_beneath,
             0,
         )
     finally:
-        os.close(beneath)
+        os.close(path_fd)

@@ -1,13 +1,15 @@
 """What confines the Python tool: three levels, and limits on resources.
 
 namespaces
-    A user, process, network, mount, IPC and host-name namespace for every session, a read-only file tree without
-    anyone's files, a file system in memory of 64 MiB, a system-call filter, limits. The default.
+    A user, process, network, mount, IPC and host-name namespace for every session, a read-only
+    file tree without anyone's files, a file system in memory of 64 MiB, a system-call filter,
+    limits. The default.
 landlock
-    Files are out of reach by the kernel's Landlock, the network and other processes by a system-call filter; process
-    numbers and what the machine tells of itself are seen.
+    Files are out of reach by the kernel's Landlock, the network and other processes by a
+    system-call filter; process numbers and what the machine tells about itself are seen.
 rlimits-only
-    Limits on resources alone: the code can read what the user can read, and reach the network. Unsafe.
+    Only limits on resources: the code can read what the user can read, and reach the network.
+    Unsafe.
 """
 
 import contextlib
@@ -21,76 +23,94 @@ from ...subprocesses import messages
 LEVELS = ("namespaces", "landlock", "rlimits-only")
 """The isolation levels, the strongest first."""
 
-
-LIBRARIES = ("numpy", "sympy")  # what a zygote may have preloaded for programs of its kind
-KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
+LIBRARIES = ("numpy", "sympy")  # that a zygote, a warm interpreter, may have imported in advance
+KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))  # of zygotes, by the libraries that each imports
 SOURCE_CAP = 2**20  # bytes of a program
 OUTPUT_CAP = 2**20  # bytes of output that are read; a program that writes more is stopped
-_CLOSED = 512  # entries that a folder counts as that its owner has closed
 PROCESSES = 64  # processes and threads of a session and its forks
-FILE = 16 * 2**20  # bytes of one file
+MAX_FILE_BYTES = 16 * 2**20  # of one file
 OPEN_FILES = 128  # open files of a process
-USER = 1000  # the user and group that sandboxed code runs as, in its own user namespace
+SANDBOX_USER = 1000  # user and group id of sandboxed code, in its own user namespace
+_UNREADABLE_FOLDER_ENTRIES = 512  # that are assumed in a folder which cannot be listed
+
+
+def set_limits() -> None:
+    """Limit the resources of this process and of all that it starts.
+
+    A limit of the machine that is lower already stays as it is.
+    """
+    limits = {
+        resource.RLIMIT_FSIZE: MAX_FILE_BYTES,
+        resource.RLIMIT_NOFILE: open_files(),
+        resource.RLIMIT_NPROC: PROCESSES,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_SIGPENDING: 16 * PROCESSES,
+    }
+    for limited_resource, most in limits.items():
+        messages.limit(limited_resource, most)
+
+
+def open_files() -> int:
+    """Return how many files a process of a session may have open.
+
+    That is `OPEN_FILES`, or the machine's hard limit if that is lower.
+    """
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit == resource.RLIM_INFINITY:
+        return OPEN_FILES
+    return min(OPEN_FILES, hard_limit)
 
 
 def remove_folder(folder: str | Path) -> None:
-    """Remove a work folder, whatever a program made of it: `shutil.rmtree` fails where folders are deep or closed."""
-    pending = [
-        top := Path(folder)
-    ]  # what is in a folder within it is moved up, so that no path is long
+    """Remove a work folder, whatever a program has made of it.
+
+    `shutil.rmtree` fails if a program has nested folders too deeply or has taken away its own
+    permissions. Here each folder gets its permissions back, and its subfolders are moved to the
+    top under random names, so that no path is ever long. What cannot be removed is left there.
+    """
+    top = Path(folder)
+    pending = [top]
     while pending:
+        current = pending.pop()
         with contextlib.suppress(OSError):
-            (place := pending.pop()).chmod(0o700)
-            for path in place.iterdir():
+            current.chmod(0o700)
+            for path in current.iterdir():
                 with contextlib.suppress(OSError):
                     if path.is_symlink() or not path.is_dir():
                         path.unlink()
                     else:
                         path.chmod(0o700)
                         pending.append(path.rename(top / os.urandom(8).hex()))
-            if place != top:
-                place.rmdir()
+            if current != top:
+                current.rmdir()
     with contextlib.suppress(OSError):
         top.rmdir()
 
 
 def count_entries(folder: str | Path, most: int) -> int:
-    """Return the number of files, folders and links below a folder, or more than `most` if there are more.
+    """Count the files, folders and links below a folder; stop when there are more than `most`.
 
-    A folder that cannot be listed counts as `_CLOSED`. One whose path is too long for the kernel is too many.
+    A folder that cannot be listed, as its owner took away the permission, counts as
+    `_UNREADABLE_FOLDER_ENTRIES`. A path that is too long for the kernel, below which files could
+    hide, counts as more than `most`.
     """
-    entries, pending = 0, [str(folder)]
+    entries = 0
+    pending = [str(folder)]
     while pending and entries <= most:
         try:
-            with os.scandir(pending.pop()) as found:
-                for entry in found:
+            with os.scandir(pending.pop()) as listing:
+                for entry in listing:
                     entries += 1
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
                     if entries > most:
                         break
         except PermissionError:
-            entries += _CLOSED
-        except OSError as error:  # it may also have gone
+            entries += _UNREADABLE_FOLDER_ENTRIES
+        except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return most + 1
+            # Any other error means that the folder has gone meanwhile.
     return entries
-
-
-def set_limits() -> None:
-    limits = {
-        resource.RLIMIT_FSIZE: FILE,
-        resource.RLIMIT_NOFILE: open_files(),
-        resource.RLIMIT_NPROC: PROCESSES,
-    }
-    limits |= dict.fromkeys(
-        (resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK), 0
-    )
-    for what, value in (limits | {resource.RLIMIT_SIGPENDING: 16 * PROCESSES}).items():
-        messages.limit(what, value)
-
-
-def open_files() -> int:
-    """Return how many files a session's process may have open: `OPEN_FILES`, or fewer where the machine says so."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)

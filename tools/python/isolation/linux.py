@@ -1,6 +1,10 @@
-"""Linux beyond what Python wraps: namespaces, mounts, capabilities, and what `/proc` tells of processes.
+"""Linux beyond what Python wraps: namespaces, mounts, capabilities, and memory by `/proc`.
 
-System calls raise OSError as the functions of `os` do. Numbers are those of the kernel's headers.
+The first half are system calls, which raise OSError as the functions of `os` do; numbers are those
+of the kernel's headers. The second half measures what the processes of a session take: the memory
+that they have mapped (`memory_of`), what the kernel keeps for them (`kernel_memory_of`), and the
+buffers of their sockets and pipes (`buffers_of`). A supervisor calls these twenty times a second,
+so they avoid pathlib, and each begins with an estimate that is cheap and never too low.
 """
 
 import contextlib
@@ -16,370 +20,534 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
-    0x00020000,
-    0x04000000,
-    0x08000000,
-    0x10000000,
-    0x20000000,
-    0x40000000,
-)
+# CLONE_NEW*: kinds of namespaces.
+NEWNS = 0x00020000
+NEWUTS = 0x04000000
+NEWIPC = 0x08000000
+NEWUSER = 0x10000000
+NEWPID = 0x20000000
+NEWNET = 0x40000000
+
+# Flags of mounts. Those of `mount_setattr`, MOUNT_ATTR_*, have the same values as the first three.
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+_MNT_DETACH = 2
+
 _PR_SET_NAME = 15
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
-ADDR_NO_RANDOMIZE = 0x0040000
+ADDR_NO_RANDOMIZE = 0x0040000  # a personality, in which addresses are the same in every run
+
+# Numbers of system calls: clone, pivot_root, capset.
 _NUMBERS = {"x86_64": (56, 155, 126), "aarch64": (220, 41, 91)}
 _CLONE, _PIVOT_ROOT, _CAPSET = _NUMBERS.get(os.uname().machine, (-1, -1, -1))
-_MOUNT_SETATTR = 442
-_CAPABILITY_VERSION_3 = struct.pack("=Ii", 0x20080522, 0)
+_MOUNT_SETATTR = 442  # on every machine
+
+_CAPABILITY_HEADER = struct.pack("=Ii", 0x20080522, 0)  # version 3 of the call, about this process
+_NO_CAPABILITIES = bytes(24)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SYSINFO = struct.Struct(
-    "@48xQ8xQQ24xI4x"
-)  # struct sysinfo: its sharedram, totalswap, freeswap and mem_unit
-SOCKET, _PIPE = 2 * 212_992, 2**16
-"""Bytes that a socket and a pipe hold at most with the kernel's usual settings, which a program may not change."""
+_SYSINFO = struct.Struct("@48xQ8xQQ24xI4x")  # the fields of struct sysinfo that `SystemInfo` names
 
+# Bytes that a socket and a pipe hold at most with the kernel's usual settings, which no program may
+# change.
+SOCKET = 2 * 212_992
+_PIPE = 2**16
 
-_KERNEL = re.compile(rb"^(?:nr_slab_unreclaimable|nr_page_table_pages) (\d+)$", re.MULTILINE)
-# Bytes of the kernel's that one mapping takes, with a name and its part of an index, and for each process above it that
-# it was forked from; and one file that an epoll descriptor watches, or one lock. Measured on Linux 6.18, rounded up.
-_MAPPING, _ANCESTOR, _SMALL = 512, 64, 256
-SMALL = 2**14
-"""Watched files and locks on files that a session may have in all; many times what programs need."""
+# Bytes of the kernel's memory that things take, measured on Linux 6.18 and rounded up: one mapping,
+# with its name and its part of an index; one more for each process from which the process with the
+# mapping was forked; and one lock, or one file that an epoll descriptor watches.
+_MAPPING_BYTES = 512
+_MAPPING_BYTES_PER_ANCESTOR = 64
+_LOCK_OR_WATCH_BYTES = 256
 
+MAX_LOCKS_AND_WATCHES = 2**14
+"""Locks on files and watched files that a session may have; many times what programs need."""
 
-_FDINFO = 4  # lines of a descriptor's description that tell of neither
-# Without the lock of the interpreter released around a call: a clone must come back with it held, on both sides.
+_DESCRIPTION_LINES = 4  # of a descriptor in `fdinfo`, before those about its locks or watched files
+
+_KERNEL_PAGES = re.compile(
+    rb"^(?:nr_slab_unreclaimable|nr_page_table_pages) (\d+)$", re.MULTILINE
+)  # in /proc/vmstat
+_PAGE_TABLES_AND_SWAP = re.compile(rb"^Vm(?:PTE|Swap):\s+(\d+) kB$", re.MULTILINE)  # in `status`
+_PROPORTIONAL_SIZES = re.compile(rb"^(Pss|Pss_Shmem): +(\d+)", re.MULTILINE)  # in `smaps_rollup`
+_DESCRIPTORS_IN_FLIGHT = re.compile(rb"^scm_fds:\s+[1-9]", re.MULTILINE)  # in `fdinfo` of a socket
+
+# Without releasing the interpreter's lock around a call: both sides must come back from a clone
+# with the lock still taken.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
 def clone(namespaces: int) -> int:
-    """Fork into new namespaces; like `os.fork`, but it runs no at-fork handlers, so the child may do little."""
+    """Fork into new namespaces; like `os.fork`, but it runs no at-fork handlers.
+
+    The child may therefore do little.
+    """
     return syscall("clone", _CLONE, namespaces | signal.SIGCHLD, 0, 0, 0, 0)
 
 
 def fork() -> int:
-    """Fork a process with one thread, without at-fork handlers, with which the kernel would copy some hundred pages."""
-    return _checked("fork", _libc.fork)
+    """Fork a process that has one thread, without running Python's at-fork handlers.
+
+    The handlers would write to some hundred memory pages, which the kernel would have to copy.
+    """
+    return _check_result("fork", _libc.fork)
 
 
 def unshare(namespaces: int) -> None:
-    _checked("unshare", _libc.unshare, ctypes.c_int(namespaces))
+    """Move this process into new namespaces."""
+    _check_result("unshare", _libc.unshare, ctypes.c_int(namespaces))
 
 
 def setns(fd: int, namespaces: int) -> None:
-    _checked("setns", _libc.setns, ctypes.c_int(fd), ctypes.c_int(namespaces))
+    """Join the namespaces of the process behind a pidfd."""
+    _check_result("setns", _libc.setns, ctypes.c_int(fd), ctypes.c_int(namespaces))
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
-    """Mount a file system; of bind mounts `kind` is empty."""
-    arguments = (
+    """Mount a file system of a kind, such as "tmpfs"; the kind of a bind mount is empty."""
+    _check_result(
+        f"mount {target}",
+        _libc.mount,
         source.encode(),
         target.encode(),
         kind.encode(),
         ctypes.c_ulong(flags),
         options.encode(),
     )
-    _checked(f"mount {target}", _libc.mount, *arguments)
 
 
 def read_only(target: str, *, below: bool) -> None:
-    """Make a mount read-only, without device files or set-user-id programs; with all mounts `below` it or without."""
-    attributes = (ctypes.c_uint64 * 4)(
-        MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0
-    )  # as MOUNT_ATTR_* have the same bits
-    size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    path = ctypes.c_char_p(target.encode())
+    """Make a mount read-only, and let it have no device files or set-user-id programs.
+
+    Args:
+        target: Where it is mounted.
+        below: Whether the mounts below it are made so too.
+    """
+    # struct mount_attr: attributes to set, attributes to clear, propagation, user namespace.
+    mount_attributes = (ctypes.c_uint64 * 4)(MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0)
     syscall(
         f"mount_setattr {target}",
         _MOUNT_SETATTR,
         _AT_FDCWD,
-        path,
+        ctypes.c_char_p(target.encode()),
         _AT_RECURSIVE if below else 0,
-        attributes,
-        size,
+        mount_attributes,
+        ctypes.c_size_t(ctypes.sizeof(mount_attributes)),
     )
 
 
 def pivot_root(new: str, old: str) -> None:
+    """Make the mount at `new` the root directory, and move the former root to `old`, below it."""
     syscall("pivot_root", _PIVOT_ROOT, ctypes.c_char_p(new.encode()), ctypes.c_char_p(old.encode()))
 
 
 def unmount(target: str) -> None:
-    """Detach a mount; it goes when nothing uses it any more."""
-    _checked(f"umount {target}", _libc.umount2, target.encode(), ctypes.c_int(2))  # MNT_DETACH
+    """Detach a mount; the kernel removes it when nothing uses it any more."""
+    _check_result(f"umount {target}", _libc.umount2, target.encode(), ctypes.c_int(_MNT_DETACH))
 
 
 def prctl(option: int, value: int) -> None:
-    _checked(
-        "prctl", _libc.prctl, ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3
-    )
+    """Set an attribute of this process."""
+    unused = [ctypes.c_ulong(0)] * 3
+    _check_result("prctl", _libc.prctl, ctypes.c_int(option), ctypes.c_ulong(value), *unused)
 
 
 def set_process_name(name: str) -> None:
     """Give this process a name of at most 15 characters, which `ps` shows."""
-    text = ctypes.create_string_buffer(name.encode(), 16)
-    prctl(_PR_SET_NAME, ctypes.addressof(text))
+    buffer = ctypes.create_string_buffer(name.encode(), 16)
+    prctl(_PR_SET_NAME, ctypes.addressof(buffer))
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Get a signal when the process that forked this one ends; be killed at once where it has ended meanwhile."""
+    """Have the kernel send this process a signal when `parent`, which forked it, ends.
+
+    It is killed at once if `parent` has ended already, as no signal would come then.
+    """
     prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def drop_capabilities() -> None:
-    syscall("capset", _CAPSET, _CAPABILITY_VERSION_3, bytes(24))
+    """Give up all capabilities of this process."""
+    syscall("capset", _CAPSET, _CAPABILITY_HEADER, _NO_CAPABILITIES)
 
 
 def personality(persona: int) -> int:
     """Set the execution domain of this process and return the former one; 0xFFFFFFFF only asks."""
-    return _checked("personality", _libc.personality, ctypes.c_ulong(persona))
+    return _check_result("personality", _libc.personality, ctypes.c_ulong(persona))
+
+
+def syscall(label: str, number: int, *arguments: object) -> int:
+    """Make a system call by its number.
+
+    Args:
+        label: The beginning of the error message.
+        number: The number of the call; negative if this machine's is not known.
+        *arguments: Integers, bytes and ctypes values; the kernel sees bytes as their address.
+
+    Returns:
+        The result of the call.
+
+    Raises:
+        OSError: The call fails, or its number is not known.
+    """
+    if number < 0:
+        raise OSError(
+            f"{label}: machine {os.uname().machine} is not supported; x86_64 and aarch64 are"
+        )
+    return _check_result(label, _libc.syscall, ctypes.c_long(number), *arguments)
+
+
+def _check_result(label: str, function: Callable[..., int], *arguments: object) -> int:
+    """Call a function of the C library; OSError, which names `label`, if its result is negative."""
+    result = int(function(*arguments))
+    if result < 0:
+        error_number = ctypes.get_errno()
+        raise OSError(error_number, f"{label}: {os.strerror(error_number)}")
+    return result
 
 
 def process_tree(roots: Iterable[int]) -> list[int]:
-    """Return the processes `roots` and all their descendants that live."""
-    found, pending = dict[int, None](), list(roots)
+    """Return the pids of the processes `roots` and of all their descendants, if they live."""
+    pids: dict[int, None] = {}  # a set in order
+    pending = list(roots)
     while pending:
         pid = pending.pop()
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - twenty times a second, as all that follows
-                pending += map(int, read(f"/proc/{pid}/task/{task}/children").split())
-            found[pid] = None
-    return list(found)
+        with contextlib.suppress(OSError):  # it has ended
+            # The kernel lists children by the thread that forked them.
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                pending += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
+            pids[pid] = None
+    return list(pids)
 
 
 def threads_of(pid: int) -> int:
+    """Return the number of threads of a process; 0 if it has ended."""
     with contextlib.suppress(OSError):
-        return os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116 - twenty times a second
+        # A folder has two links, and one more for each folder in it.
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116
     return 0
 
 
-def place_of(pid: int) -> str:
-    """Return the folder of `/proc` that tells what a process holds: that of a thread where its first one has ended."""
-    place = f"/proc/{pid}"
+def proc_folder(pid: int) -> str:
+    """Return the folder of `/proc` that tells what a process holds.
+
+    If its first thread has ended before others, the process's own folder shows no memory and no
+    files any more: then it is the folder of a thread that lives.
+    """
+    folder = f"/proc/{pid}"
     with contextlib.suppress(OSError):
-        if threads_of(pid) > 1 and read(f"{place}/statm").startswith(b"0 "):
-            for task in os.listdir(f"{place}/task"):  # noqa: PTH208
-                if not read(f"{place}/task/{task}/statm").startswith(b"0 "):
-                    return f"{place}/task/{task}"
-    return place
+        if threads_of(pid) > 1 and _has_no_memory(folder):
+            for thread in os.listdir(f"{folder}/task"):  # noqa: PTH208
+                thread_folder = f"{folder}/task/{thread}"
+                if not _has_no_memory(thread_folder):
+                    return thread_folder
+    return folder
+
+
+def _has_no_memory(folder: str) -> bool:
+    """Return whether a process or thread has no memory any more, by its folder of `/proc`."""
+    return read(f"{folder}/statm").startswith(b"0 ")
 
 
 def kill_tree(pidfd: int) -> None:
-    """Kill the process behind a pidfd and all its descendants; harmless where it has ended."""
+    """Kill the process behind a pidfd and all its descendants; harmless if it has ended."""
     with contextlib.suppress(OSError):
-        fields = dict(
-            line.split(":", 1)
-            for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
-        )
-        root = int(fields.get("Pid", -1))
-        found = (
-            [os.pidfd_open(pid) for pid in process_tree([root]) if pid != root] if root > 0 else []
-        )
-        for fd in (pidfd, *found):
+        root = _pid_of(pidfd)
+        descendants: list[int] = []
+        if root > 0:
+            # All are opened before any is killed: once one has ended, its children are no
+            # descendants of the root any more, and its number may become another process's.
+            descendants = [os.pidfd_open(pid) for pid in process_tree([root]) if pid != root]
+        for process in (pidfd, *descendants):
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-        for fd in found:
-            os.close(fd)
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        for descendant in descendants:
+            os.close(descendant)
 
 
-def memory_of(pids: Sequence[int], over: int, machine: int = 0, grown: int = 0) -> int:
-    """Return bytes of memory that processes hold together; where a first estimate is at most `over`, an estimate.
-
-    The estimate counts what processes share once for each. Shared mappings are looked for where all shared memory of
-    the `machine`, by `shared_memory`, would be too much; `grown` is by how much that rose since the processes began.
-    """
-    if (held := sum(_resident(pid) for pid in pids)) + machine <= over:
-        return held
-    shared = min(machine, _shared(pids, over, grown)) if machine else 0
-    if held + shared > over:
-        held = sum(_proportional(pid) for pid in pids)
-    return held + shared
+def _pid_of(pidfd: int) -> int:
+    """Return the pid of the process behind a pidfd; -1 if it has ended, 0 if it is not visible."""
+    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
+        name, value = line.split(":", 1)
+        if name == "Pid":
+            return int(value)
+    return -1
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the whole machine holds at a moment, which tells whether it is worth looking at what a session holds."""
+    """What the whole machine holds at a moment.
 
-    shared: (
-        int  # bytes of shared memory: shared mappings, and files in memory, which have limits too
-    )
-    kernel: int  # bytes that processes hold without having them mapped: see `kernel_memory`
+    It tells whether it is worth measuring a session, which takes longer.
+    """
+
+    shared: int  # bytes of shared memory, see `shared_memory`
+    kernel: int  # bytes that processes hold without having them mapped, see `kernel_memory`
 
 
 def look_at_machine() -> Machine:
-    return Machine(shared_memory(), kernel_memory())
+    """Measure what the machine holds now."""
+    return Machine(shared=shared_memory(), kernel=kernel_memory())
 
 
 def shared_memory() -> int:
-    """Return bytes of shared memory on this machine: shared mappings, and files in memory, which have limits too."""
-    shared, _, _, unit = _sysinfo()
-    return shared * unit
+    """Return the machine's bytes of shared mappings, and of files in memory.
+
+    The kernel does not tell them apart; files in memory have their own limits.
+    """
+    info = _system_info()
+    return info.shared * info.unit
 
 
 def kernel_memory() -> int:
-    """Return bytes of this machine's that no process has mapped: tables and objects of the kernel, and used swap."""
-    _, swap, unused, unit = _sysinfo()
-    return sum(map(int, _KERNEL.findall(read("/proc/vmstat")))) * _PAGE + (swap - unused) * unit
+    """Return the machine's bytes that no process has mapped: kernel objects, and used swap."""
+    info = _system_info()
+    kernel_pages = sum(int(pages) for pages in _KERNEL_PAGES.findall(read("/proc/vmstat")))
+    return kernel_pages * _PAGE + (info.total_swap - info.free_swap) * info.unit
 
 
-def _sysinfo() -> tuple[int, int, int, int]:
-    told = ctypes.create_string_buffer(_SYSINFO.size)
-    _checked("sysinfo", _libc.sysinfo, told)
-    return _SYSINFO.unpack(told)
+class SystemInfo(NamedTuple):
+    """Some fields of struct sysinfo; sizes are in units of `unit` bytes."""
+
+    shared: int
+    total_swap: int
+    free_swap: int
+    unit: int
 
 
-def kernel_memory_of(pids: Sequence[int], over: int, grown: int) -> int:
-    """Return bytes that processes hold without having them mapped, estimated from above; it stops at more than `over`.
+def _system_info() -> SystemInfo:
+    buffer = ctypes.create_string_buffer(_SYSINFO.size)
+    _check_result("sysinfo", _libc.sysinfo, buffer)
+    return SystemInfo(*_SYSINFO.unpack(buffer))
 
-    These are mappings themselves, page tables, memory in swap, locks on files, and files that epoll descriptors watch.
-    Descriptors that are on their way through a socket hide what they hold: then it is what the machine's `grown` by.
+
+def memory_of(
+    pids: Sequence[int], limit: int, machine_shared: int = 0, shared_growth: int = 0
+) -> int:
+    """Measure the memory that processes have mapped, in bytes.
+
+    The first estimate is cheap and too high: memory that several processes share, as after a fork,
+    counts for each, and so does all shared memory of the machine. Only if that is over the limit
+    are their shared mappings looked up, and then the memory of each process measured.
+
+    Args:
+        pids: The processes.
+        limit: Bytes; a result that is not over it may be an estimate.
+        machine_shared: Bytes of shared memory on the whole machine; 0 leaves out shared mappings.
+        shared_growth: Bytes by which that rose since the processes began.
     """
-    each = _MAPPING + _ANCESTOR * len(pids)
-    held = small = 0
-    for pid in pids:
-        place = place_of(pid)
-        held += _figures(place) + each * _lines(f"{place}/maps", (over - held) // each + 1)
-        known = set[str]()  # two descriptors of a file tell of the same locks
-        for number in _files(pid):
-            with contextlib.suppress(OSError):
-                link, told = os.readlink(f"{place}/fd/{number}"), f"{place}/fdinfo/{number}"  # noqa: PTH115
-                if link.startswith("socket:"):
-                    held = max(held, grown) if _IN_FLIGHT.search(read(told)) else held
-                elif link == "anon_inode:[eventpoll]" or (
-                    link.startswith("/") and link not in known
-                ):
-                    known.add(link)
-                    small += max(0, _lines(told, SMALL + _FDINFO) - _FDINFO)
-        if small > SMALL:
-            return over + 1
-        if held + small * _SMALL > over:
-            break
-    return held + small * _SMALL
+    private = sum(_private_estimate(pid) for pid in pids)
+    if private + machine_shared <= limit:
+        return private
+    shared = 0
+    if machine_shared:
+        shared = min(machine_shared, _shared_mappings(pids, limit, shared_growth))
+    if private + shared > limit:
+        private = sum(_proportional_memory(pid) for pid in pids)
+    return private + shared
 
 
-_IN_FLIGHT = re.compile(rb"^scm_fds:\s+[1-9]", re.MULTILINE)
-_FIGURES = re.compile(rb"^Vm(?:PTE|Swap):\s+(\d+) kB$", re.MULTILINE)
-
-
-def _figures(place: str) -> int:
-    """Return bytes of a process's page tables and of its memory in swap."""
-    with contextlib.suppress(OSError):
-        return sum(map(int, _FIGURES.findall(read(f"{place}/status")))) * 1024
-    return 0
-
-
-def _lines(path: str, most: int) -> int:
-    """Return the number of lines of a file of `/proc`; reading stops at `most`."""
-    lines = 0
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        while lines < most and (piece := file.read(2**16)):
-            lines += piece.count(b"\n")
-    return lines
-
-
-def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
-    """Return bytes that pipes and sockets of processes may hold; where a first estimate is at most `over`, that.
-
-    A process of theirs may be named whose `network` is theirs alone: its sockets are counted there, which also finds
-    those that no process has a descriptor of, as connections that nobody has accepted.
-    """
-    sockets = 0
-    with contextlib.suppress(OSError):  # it has ended
-        sockets = int(read(f"/proc/{network}/net/sockstat").split()[2]) if network else 0
-    if (most := (sockets + sum(len(_files(pid)) for pid in pids)) * SOCKET) <= over:
-        return most
-    kinds = dict[tuple[int, int], int]()
-    for path in (f"{place_of(pid)}/fd/{number}" for pid in pids for number in _files(pid)):
-        with contextlib.suppress(OSError):
-            status = os.stat(path)  # noqa: PTH116
-            kinds[status.st_dev, status.st_ino] = stat.S_IFMT(
-                status.st_mode
-            )  # a pipe may have a name
-    found = Counter(kinds.values())
-    return (sockets or found[stat.S_IFSOCK]) * SOCKET + found[stat.S_IFIFO] * _PIPE
-
-
-def syscall(what: str, number: int, *arguments: object) -> int:
-    """Make a system call by its number and return what it returns; `what` begins the message of a failure."""
-    if number < 0:
-        raise OSError(
-            f"{what}: machine {os.uname().machine} is not supported; x86_64 and aarch64 are"
-        )
-    return _checked(what, _libc.syscall, ctypes.c_long(number), *arguments)
-
-
-def _checked(what: str, function: Callable[..., int], *arguments: object) -> int:
-    if (result := int(function(*arguments))) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-    return result
-
-
-def read(path: str) -> bytes:
-    """Return a file of `/proc`."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.readall()
-
-
-def _resident(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        _, resident, shared, *_ = read(f"{place_of(pid)}/statm").split()
+def _private_estimate(pid: int) -> int:
+    """Return bytes of a process's memory but for pages of files and of shared mappings."""
+    with contextlib.suppress(OSError, ValueError):  # it has ended
+        _, resident, shared, *_ = read(f"{proc_folder(pid)}/statm").split()
         return (int(resident) - int(shared)) * _PAGE
     return 0
 
 
-def _proportional(pid: int) -> int:
-    """Return bytes of memory in which what n processes share counts as an n-th for each; without shared mappings."""
-    try:
-        sizes = dict(
-            re.findall(
-                rb"^(Pss|Pss_Shmem): +(\d+)", read(f"{place_of(pid)}/smaps_rollup"), re.MULTILINE
-            )
-        )
-    except PermissionError:  # it hides
-        return _resident(pid)
-    except OSError:
-        return 0
-    return (int(sizes.get(b"Pss", 0)) - int(sizes.get(b"Pss_Shmem", 0))) * 1024
+def _proportional_memory(pid: int) -> int:
+    """Return bytes of a process's memory without shared mappings, `Pss` minus `Pss_Shmem`.
 
-
-def _shared(pids: Sequence[int], over: int, grown: int) -> int:
-    """Return bytes of the shared objects that processes map; those of files belong to the file system.
-
-    An object lives, whole, as long as a page of it is mapped, and nothing tells its size. One cannot be larger than an
-    address space. Where there are more, what the machine's shared memory has `grown` by counts as theirs.
+    A page that n processes share counts as an n-th of a page (proportional set size).
     """
-    objects: dict[bytes, int] = {}
+    try:
+        rollup = read(f"{proc_folder(pid)}/smaps_rollup")
+    except PermissionError:  # it hides its memory from this user
+        return _private_estimate(pid)
+    except OSError:  # it has ended
+        return 0
+    kib = dict(_PROPORTIONAL_SIZES.findall(rollup))
+    return (int(kib.get(b"Pss", 0)) - int(kib.get(b"Pss_Shmem", 0))) * 1024
+
+
+def _shared_mappings(pids: Sequence[int], limit: int, shared_growth: int) -> int:
+    """Estimate the bytes of the shared memory objects that processes map, never too low.
+
+    Mapped files do not count, as they belong to a file system. The kernel keeps an object, as a
+    whole, while any page of it is mapped, and does not tell its size. It reaches at least as far as
+    its mappings, and cannot be larger than an address space (`limit`).
+
+    Args:
+        pids: The processes.
+        limit: Bytes of address space that each process has.
+        shared_growth: Bytes by which the machine's shared memory rose since the processes began.
+    """
+    object_sizes: dict[bytes, int] = {}  # by inode
     for pid in pids:
         try:
-            maps = read(f"{place_of(pid)}/maps")
-        except PermissionError:  # it hides
-            return grown
-        except OSError:
+            mappings = read(f"{proc_folder(pid)}/maps")
+        except PermissionError:  # it hides its memory from this user
+            return shared_growth
+        except OSError:  # it has ended
             continue
-        for low, high, offset, name in _mappings().findall(maps):
-            end = int(offset, 16) + int(high, 16) - int(low, 16)
-            objects[name] = max(end, objects.get(name, 0))
-    return max(sum(objects.values()), min(grown, (len(objects) - 1) * over))
+        for start, end, offset, inode in _shared_mapping_pattern().findall(mappings):
+            mapped_until = int(offset, 16) + int(end, 16) - int(start, 16)
+            object_sizes[inode] = max(mapped_until, object_sizes.get(inode, 0))
+    # Parts of objects may be unmapped by now. One object alone cannot exceed the limit; each further
+    # one may add an address space, though all together no more than the machine's growth.
+    mapped = sum(object_sizes.values())
+    most_unmapped = min(shared_growth, (len(object_sizes) - 1) * limit)
+    return max(mapped, most_unmapped)
 
 
 @functools.cache
-def _mappings() -> re.Pattern[bytes]:
-    """Return what finds the shared mappings of no file in a process's list: they are on the kernel's own device."""
-    line = rb"^(\w+)-(\w+) ...s (\w+) "
+def _shared_mapping_pattern() -> re.Pattern[bytes]:
+    """Return a pattern for the shared mappings without a file in a process's `maps`.
+
+    They have `s` among their permissions, and are on a device of the kernel's whose number is read
+    off one that is made here, as in
+    `7f2a…000-7f2a…000 rw-s 00000000 00:01 1026  /dev/zero (deleted)`.
+    Its groups are start, end and offset, as hexadecimal numbers, and the inode of the object.
+    """
+    fields = rb"^(\w+)-(\w+) ...s (\w+) "
     with mmap.mmap(-1, _PAGE):
-        device = re.search(line + rb"(\S+) .*/dev/zero", read("/proc/self/maps"), re.MULTILINE)
-    return re.compile(line + (device[4] if device else b"00:01") + rb" (\d+)", re.MULTILINE)
+        example = re.search(fields + rb"(\S+) .*/dev/zero", read("/proc/self/maps"), re.MULTILINE)
+    device = example[4] if example else b"00:01"
+    return re.compile(fields + device + rb" (\d+)", re.MULTILINE)
 
 
-def _files(pid: int) -> list[str]:
+def kernel_memory_of(pids: Sequence[int], limit: int, kernel_growth: int) -> int:
+    """Estimate, never too low, the bytes that processes hold without having them mapped.
+
+    These are the mappings themselves, page tables, memory in swap, locks on files, and files that
+    epoll descriptors watch.
+
+    Args:
+        pids: The processes.
+        limit: Bytes; counting stops when there are more.
+        kernel_growth: Bytes by which the kernel's memory on the whole machine rose since the
+            processes began. It counts as theirs if descriptors are in flight, that is sent over a
+            unix socket and not yet received: `/proc` does not show what such descriptors hold.
+    """
+    bytes_per_mapping = _MAPPING_BYTES + _MAPPING_BYTES_PER_ANCESTOR * len(pids)
+    total_bytes = 0  # without locks and watches
+    locks_and_watches = 0
+    for pid in pids:
+        folder = proc_folder(pid)
+        # Each mapping is a line of `maps`, which may be long.
+        most_mappings = (limit - total_bytes) // bytes_per_mapping + 1
+        total_bytes += _page_tables_and_swap(folder)
+        total_bytes += bytes_per_mapping * _count_lines(f"{folder}/maps", most_mappings)
+        descriptors = _inspect_descriptors(pid, folder)
+        if descriptors.in_flight:
+            total_bytes = max(total_bytes, kernel_growth)
+        locks_and_watches += descriptors.locks_and_watches
+        if locks_and_watches > MAX_LOCKS_AND_WATCHES:
+            return limit + 1
+        if total_bytes + locks_and_watches * _LOCK_OR_WATCH_BYTES > limit:
+            break
+    return total_bytes + locks_and_watches * _LOCK_OR_WATCH_BYTES
+
+
+class DescriptorCounts(NamedTuple):
+    """What the kernel keeps for the descriptors of a process."""
+
+    locks_and_watches: int  # locks on its files, and files that its epoll descriptors watch
+    in_flight: bool  # whether it has a socket with descriptors that were sent and not yet received
+
+
+def _inspect_descriptors(pid: int, folder: str) -> DescriptorCounts:
+    """Count what the kernel keeps for the descriptors of a process.
+
+    Args:
+        pid: The process.
+        folder: Its folder of `/proc`.
+    """
+    locks_and_watches = 0
+    in_flight = False
+    counted_files: set[str] = set()  # two descriptors of a file list the same locks
+    for descriptor in _descriptors_of(pid):
+        with contextlib.suppress(OSError):  # it has been closed
+            link = os.readlink(f"{folder}/fd/{descriptor}")  # noqa: PTH115
+            description = f"{folder}/fdinfo/{descriptor}"
+            is_epoll = link == "anon_inode:[eventpoll]"
+            is_new_file = link.startswith("/") and link not in counted_files
+            if link.startswith("socket:"):
+                if _DESCRIPTORS_IN_FLIGHT.search(read(description)):
+                    in_flight = True
+            elif is_epoll or is_new_file:
+                counted_files.add(link)
+                # After the lines that every descriptor has, there is one for each lock or watch.
+                lines = _count_lines(description, MAX_LOCKS_AND_WATCHES + _DESCRIPTION_LINES)
+                locks_and_watches += max(0, lines - _DESCRIPTION_LINES)
+    return DescriptorCounts(locks_and_watches, in_flight)
+
+
+def _page_tables_and_swap(folder: str) -> int:
+    """Return bytes of a process's page tables and of its memory in swap."""
     with contextlib.suppress(OSError):
-        return os.listdir(f"{place_of(pid)}/fd")  # noqa: PTH208
+        kib = _PAGE_TABLES_AND_SWAP.findall(read(f"{folder}/status"))
+        return sum(int(number) for number in kib) * 1024
+    return 0
+
+
+def _count_lines(path: str, most: int) -> int:
+    """Count the lines of a file of `/proc`; reading stops soon after `most`."""
+    lines = 0
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        while lines < most:
+            chunk = file.read(2**16)
+            if not chunk:
+                break
+            lines += chunk.count(b"\n")
+    return lines
+
+
+def buffers_of(pids: Sequence[int], limit: int, network: int = 0) -> int:
+    """Return how many bytes the pipes and sockets of processes may hold at most.
+
+    Args:
+        pids: The processes.
+        limit: Bytes; a result that is not over it may be an estimate, in which each descriptor
+            counts as a socket.
+        network: The pid of a process of theirs if nobody else is in its network namespace. Then
+            sockets are counted by that namespace, which also finds those that no process has a
+            descriptor of, such as connections that nobody has accepted. 0 counts descriptors.
+    """
+    network_sockets = 0
+    if network:
+        with contextlib.suppress(OSError):  # it has ended
+            # Its first line is like `sockets: used 14`.
+            network_sockets = int(read(f"/proc/{network}/net/sockstat").split()[2])
+    descriptor_count = sum(len(_descriptors_of(pid)) for pid in pids)
+    estimate = (network_sockets + descriptor_count) * SOCKET
+    if estimate <= limit:
+        return estimate
+    type_by_file: dict[tuple[int, int], int] = {}  # of each open file once, by device and inode
+    for pid in pids:
+        for descriptor in _descriptors_of(pid):
+            with contextlib.suppress(OSError):  # it has been closed
+                # By its type, as a pipe may have a name.
+                status = os.stat(f"{proc_folder(pid)}/fd/{descriptor}")  # noqa: PTH116
+                type_by_file[status.st_dev, status.st_ino] = stat.S_IFMT(status.st_mode)
+    count_by_type = Counter(type_by_file.values())
+    sockets = network_sockets or count_by_type[stat.S_IFSOCK]
+    return sockets * SOCKET + count_by_type[stat.S_IFIFO] * _PIPE
+
+
+def _descriptors_of(pid: int) -> list[str]:
+    """Return the numbers of a process's open descriptors; none if it has ended."""
+    with contextlib.suppress(OSError):
+        return os.listdir(f"{proc_folder(pid)}/fd")  # noqa: PTH208
     return []
+
+
+def read(path: str) -> bytes:
+    """Read a file of `/proc` as a whole."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.readall()

@@ -1,6 +1,7 @@
-"""The local network of a boundary: a loopback device, which is down until a program opens a socket that could use it.
+"""The local network of a boundary: a loopback device, which is down until a program wants a socket.
 
-Most programs open none, and a device that comes up costs each boundary more than a program that prints a number.
+Most programs open no socket, and bringing a device up costs each boundary more than running a
+program that prints a number.
 """
 
 import fcntl
@@ -8,44 +9,51 @@ import os
 import socket
 import struct
 
-# Bytes that a connection may hold at each end (least, first, most), and ended ones that are remembered. The usual
-# 32 MiB would go far beyond what a socket is counted with (`linux.SOCKET`).
+# Bytes that the kernel may buffer at each end of a connection (least, first, most), and the number
+# of closed connections that it remembers. The usual 32 MiB would go far beyond the size that the
+# memory limit assumes for a socket (`linux.SOCKET`).
 _SETTINGS = {
     "tcp_rmem": "4096 65536 131072",
     "tcp_wmem": "4096 16384 131072",
     "tcp_max_tw_buckets": "256",
 }
-_SET_FLAGS, _UP = 0x8914, 1  # SIOCSIFFLAGS, IFF_UP
-_REQUEST = struct.Struct("16sh22x")  # struct ifreq: a device's name and its flags
+_SIOCSIFFLAGS = 0x8914  # the ioctl that sets the flags of a network device
+_IFF_UP = 1
+_IFREQ = struct.Struct("16sh22x")  # struct ifreq: a device's name and its flags
 
 
 class LocalNetwork:
-    """The network of a boundary, which its init holds; `proc` is a descriptor of `/proc`.
+    """The network of a boundary, in whose init process this object lives.
 
-    A descriptor, since by then the boundary's `/proc` is covered. The kernel looks up the settings of the network of
-    whoever opens them.
+    Args:
+        proc_fd: Descriptor of `/proc`, opened before an empty folder covered it. The kernel looks
+            up network settings below it in the network namespace of the process that opens them.
     """
 
-    def __init__(self, proc: int) -> None:
-        self.proc, self.tried = proc, False
+    def __init__(self, proc_fd: int) -> None:
+        self.proc_fd = proc_fd
+        self.tried = False
 
     def start(self) -> None:
-        """Bring the loopback device up, once; it stays down where what connections hold cannot be limited."""
+        """Bring the loopback device up, at the first call only.
+
+        It stays down if the buffers of connections cannot be limited, since `/proc/sys` is
+        read-only in some containers.
+        """
         if self.tried:
             return
         self.tried = True
         try:
             for name, value in _SETTINGS.items():
-                _write(f"sys/net/ipv4/{name}", value, self.proc)
-        except OSError:  # `/proc/sys` is read-only, as in some containers
+                self._write_setting(f"sys/net/ipv4/{name}", value)
+        except OSError:
             return
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            fcntl.ioctl(sock, _SET_FLAGS, _REQUEST.pack(b"lo", _UP))
+            fcntl.ioctl(sock, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", _IFF_UP))
 
-
-def _write(path: str, value: str, folder: int) -> None:
-    setting = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        os.write(setting, value.encode())
-    finally:
-        os.close(setting)
+    def _write_setting(self, path: str, value: str) -> None:
+        setting_fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self.proc_fd)
+        try:
+            os.write(setting_fd, value.encode())
+        finally:
+            os.close(setting_fd)

@@ -282,12 +282,12 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 """
     with subprocess.Popen([sys.executable, "-I", "-c", code], stdin=-1, stdout=-1) as process:
         assert process.stdout.readline() == b"ready\n"
-        assert until(lambda: linux.place_of(process.pid) != f"/proc/{process.pid}")
+        assert until(lambda: linux.proc_folder(process.pid) != f"/proc/{process.pid}")
         assert linux.memory_of([process.pid], 0) > 60 * MIB
         assert linux.memory_of([process.pid], 2**40) > 60 * MIB
         assert linux.buffers_of([process.pid], 0) >= 10 * 2**16
         process.stdin.close()
-    assert linux.place_of(os.getpid()) == f"/proc/{os.getpid()}"
+    assert linux.proc_folder(os.getpid()) == f"/proc/{os.getpid()}"
 
 
 def test_pipes_count_whether_they_have_names_or_not(tmp_path):

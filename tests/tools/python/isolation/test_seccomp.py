@@ -115,12 +115,12 @@ def ask(request, monkeypatch):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_is_not_listed_is_refused(ask, level):
-    assert not seccomp.reached(level) & REFUSED
+    assert not seccomp.reachable_calls(level) & REFUSED
     answer = ask(level)
-    listed = {TABLE[name][ask.column] for name in seccomp.reached(level) - seccomp._JUDGED.keys()}
+    listed = {TABLE[name][ask.column] for name in seccomp.reachable_calls(level) - seccomp._BY_ARGUMENTS.keys()}
     listed |= {TABLE[name][ask.column] for name in seccomp._ENTERING}
     copied = {TABLE[name][ask.column] for name in seccomp._ATTRIBUTES}
-    judged = {TABLE[name][ask.column] for name in seccomp._JUDGED}
+    judged = {TABLE[name][ask.column] for name in seccomp._BY_ARGUMENTS}
     spliced = {TABLE[name][ask.column] for name in ("sendfile", "splice")}
     prlimit = TABLE["prlimit64"][ask.column]
     assert answer("prlimit64", 0, 7) == ALLOW

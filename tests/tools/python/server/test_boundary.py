@@ -218,4 +218,4 @@ def test_a_second_user_is_mapped_where_there_is_one(
 ):
     (tmp_path / "uid_map").write_text(text)
     monkeypatch.setattr(os, "geteuid", lambda: root)
-    assert namespaces._maps(str(tmp_path / "uid_map"), root) == expected
+    assert namespaces._id_map(str(tmp_path / "uid_map"), root) == expected

@@ -159,14 +159,14 @@ def test_a_server_that_dies_during_a_call_is_a_failure_of_the_tool(
 ):
     tool = PythonTool(timeout=30.0, persistent=persistent)
     ok(tool, "x = 1")
-    wait = PythonSession._await
+    wait = PythonSession._collect_output
 
     def kill_and_wait(*args):
         os.kill(server_pid(), signal.SIGKILL)
         return wait(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PythonSession, "_await", kill_and_wait)
+        patch.setattr(PythonSession, "_collect_output", kill_and_wait)
         with pytest.raises(ToolFailure, match="the Python server died"):
             tool.call({"code": "while True: pass"})
     assert ok(tool, "print(1 + 1)") == "2\n"

@@ -246,13 +246,13 @@ except OSError as error: many = error.errno == errno.ENOSPC
 for n in range(files): os.unlink(f"/tmp/{{n}}")
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-with open("big", "wb", buffering=0) as file: size = file.write(bytes({isolation.FILE} + 10))
+with open("big", "wb", buffering=0) as file: size = file.write(bytes({isolation.MAX_FILE_BYTES} + 10))
 answer = [written, full, files, many, size, tried(open("big", "ab", buffering=0).write, b"x") == errno.EFBIG]
 """
     written, full, files, many, size, big = inside(script)
     assert 60 * 2**20 <= written <= file_view.DISK
     assert 8000 <= files <= file_view.INODES
-    assert (full, many, size, big) == (True, True, isolation.FILE, True)
+    assert (full, many, size, big) == (True, True, isolation.MAX_FILE_BYTES, True)
 
 
 def test_processes_are_limited(inside):
