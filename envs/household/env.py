@@ -1,4 +1,4 @@
-"""`ALFWorld-v0` and `Household-v0`: the official ALFWorld games and generated houses, one command a turn."""
+"""`ALFWorld-v0` and `Household-v0`: official games and generated houses, one command a turn."""
 
 import copy
 import re
@@ -29,23 +29,23 @@ _QUOTED = 60  # characters of a wrong command that its error repeats
 class ALFWorldEnv(TextEnv):
     """Play games of a set; success earns 1 and ends the episode.
 
-    An action is one command: the whole reply, or the content of its first `<action>…</action>`. A reply
-    of several lines is answered with an error; a command that the game does not allow with the game's own
-    `Nothing happens.`
+    An action is one command: the whole reply, or the content of its first `<action>…</action>`. A
+    reply of several lines is answered with an error; a command that the game does not allow with
+    the game's own `Nothing happens.`
 
     Args:
-        games: The games; `reset(options={"task": i})` picks one, else the environment's generator draws
-            it.
+        games: The games; `reset(options={"task": i})` picks one, else the environment's generator
+            draws it.
         admissible: Whether every observation ends with the admissible commands.
-        text: `current`, or `old` for the text before alfworld 0.4 (`put X in/on Y`); that of the game's
-            file if left out.
+        text: `current`, or `old` for the text before alfworld 0.4 (`put X in/on Y`); that of the
+            game's file if left out.
         max_turns: Turn limit.
         system: The system prompt; a list of the commands if left out.
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "game", "world", "state"}
-    # Whether `fork` may copy no more than the fields of this class. Each class says so for itself: one
-    # that derives from this one may have further state.
+    # Whether `fork` may copy no more than the fields of this class. Each class says so for itself:
+    # one that derives from this one may have further state.
     quick: ClassVar[bool] = True
 
     def __init__(
@@ -99,8 +99,8 @@ class ALFWorldEnv(TextEnv):
     def gold(self) -> list[str]:
         """Return commands that succeed from the present state, if the walkthrough has them.
 
-        That is the walkthrough without as many commands as there were turns, or else its shortest end
-        that succeeds; the whole walkthrough if none does.
+        That is the walkthrough without as many commands as there were turns, or else its shortest
+        end that succeeds; the whole walkthrough if none does.
         """
         world, state = self._get_world_and_state()
         assert self.game is not None
@@ -126,7 +126,7 @@ class ALFWorldEnv(TextEnv):
         return [{"role": "system", "content": system}, {"role": "user", "content": observation}]
 
     def fork(self) -> Self:
-        """Return a live, independent copy; the state of a game is immutable, so little is copied."""
+        """Return a live, independent copy; a game's state is immutable, so little is copied."""
         if not vars(type(self)).get("quick"):
             return super().fork()
         twin = copy.copy(self)
@@ -141,7 +141,7 @@ class ALFWorldEnv(TextEnv):
         return self.world, self.state
 
     def _add_admissible_commands(self, text: str) -> str:
-        """Return an observation: `text`, and below it the admissible commands if they are asked for."""
+        """Return `text`, and below it the admissible commands if observations list them."""
         if not self.admissible:
             return text
         return text + "\n\nAdmissible commands:\n" + "\n".join(self.admissible_commands())
@@ -179,7 +179,8 @@ def make_household(
 
     Args:
         split: `train`, `valid` or `test`; no two share a task.
-        size: `tiny` (4 to 6 receptacles, 3 to 5 things), `small`, `medium` (as in ALFWorld) or `large`.
+        size: `tiny` (4 to 6 receptacles, 3 to 5 things), `small`, `medium` (as in ALFWorld) or
+            `large`.
         difficulty: 1 (the wanted things lie open, where one looks first) to 5 (hidden in unlikely
             places), one level or several.
         task_types: Task types to keep, with commas; all six if left out.

@@ -1,8 +1,8 @@
 """An agent that plays household tasks well from the observations alone, in either form of the text.
 
-`Expert.act` returns its next command. It searches receptacles in the order of their chance of success
-for each turn, keeps what it saw in a `Memory`, and then does the task. The chances (`priors.json`) were
-counted over the start of every game of the train split, and of no other.
+`Expert.act` returns its next command. It searches receptacles in the order of their chance of
+success for each turn, keeps what it saw in a `Memory`, and then does the task. The chances
+(`priors.json`) were counted over the start of every game of the train split, and of no other.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they a
 class Priors:
     """How often things are where, and receptacles closed, at the start of a game."""
 
-    # By kind of thing and kind of receptacle: the share of such receptacles with such a thing, among
-    # the games that have one.
+    # By kind of thing and kind of receptacle: the share of such receptacles with such a thing,
+    # among the games that have one.
     found: dict[str, dict[str, float]]
     shut: dict[str, float]  # for each kind of receptacle the share that is closed
 
@@ -114,7 +114,8 @@ class Memory:
         states: The states of things that were treated: `clean`, `hot`, `cool`.
         within_reach: The receptacles at the agent's place, as far as known.
         same_place: For a receptacle all those known to be at its place. They share one set.
-        uses_old_text: Whether the text is that before alfworld 0.4; None as long as it is not known.
+        uses_old_text: Whether the text is that before alfworld 0.4; None as long as it is not
+            known.
         refused: The commands that the game answered with `Nothing happens.`
     """
 
@@ -156,7 +157,8 @@ class Memory:
         if not self.within_reach or destination not in self.receptacles:
             self.refused.add(command)
             return
-        # One cannot go to a receptacle where one is. The set grows in place: `same_place` shares it.
+        # One cannot go to a receptacle where one is. The set grows in place: `same_place` shares
+        # it.
         self.within_reach |= self.same_place.get(destination, {destination})
         self.same_place.update(dict.fromkeys(self.within_reach, self.within_reach))
 
@@ -212,7 +214,8 @@ class _Choice(NamedTuple):
 class Expert:
     """Plays one episode after the other: a text that states a task begins a new one.
 
-    If another action is taken than it proposed, set `command` to that action; it continues from there.
+    If another action is taken than it proposed, set `command` to that action; it continues from
+    there.
 
     Args:
         priors: Where things are usually found; those of the official train split if left out.
@@ -250,8 +253,9 @@ class Expert:
     def _choose_command(self) -> str:
         """Return the next command, empty if nothing is left to try.
 
-        The steps of every task: find a wanted thing and take it, treat it if the task asks for that,
-        put it where it belongs. For a look, find a lamp and turn it on with the thing in hand.
+        The steps of every task: find a wanted thing and take it, treat it if the task asks for
+        that, put it where it belongs. For a look, find a lamp and turn it on with the thing in
+        hand.
         """
         memory = self.memory
         task = self.task
@@ -286,7 +290,7 @@ class Expert:
         return self._approach(choices, reaches_inside=True)
 
     def _choose_put(self, receptacles: list[str]) -> str:
-        """Return what leads to putting the thing in hand into the first receptacle that accepts it."""
+        """Return what leads to putting down the thing in hand, trying `receptacles` in order."""
         choices = []
         for receptacle in receptacles:
             for form in _PUT_FORMS[self.memory.uses_old_text]:
@@ -356,7 +360,7 @@ class Expert:
         return sorted(memory.list_receptacles(self.task.target), key=rank)
 
     def _rank_spare_places(self) -> list[str]:
-        """Return where to put down a thing that is not wanted, best first: usual places, near ones."""
+        """Return where to put an unwanted thing, best first: usual places, then near ones."""
         memory = self.memory
         thing_kind = kind_of(memory.in_hand)
 
@@ -367,7 +371,7 @@ class Expert:
         return sorted(memory.receptacles, key=rank)
 
     def _estimate_worth(self, receptacle: str, wanted_kinds: set[str]) -> float:
-        """Return the chance of finding something wanted in a receptacle, for each turn that it takes."""
+        """Return the chance of finding a wanted thing in a receptacle, per turn that it takes."""
         if self._is_needless(receptacle):
             return _NEEDLESS
         memory = self.memory
@@ -379,6 +383,6 @@ class Expert:
         return chance / turns
 
     def _is_needless(self, receptacle: str) -> bool:
-        """Return whether no wanted thing can be there yet, as the task would be done at the start."""
+        """Return whether no wanted thing is there, as the task would be done at the start."""
         task = self.task
         return kind_of(receptacle) == task.target and task.number == 1 and not task.verb

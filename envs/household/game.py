@@ -33,9 +33,9 @@ _TASK_RULE = re.compile(
     re.VERBOSE,
 )
 _COMMENT = re.compile(r";[^\n]*")
-# Digests (see `_digest`) of the rules that `play` was written from: those of the official games, those
-# that alfworld 0.4.2 ships for making new ones, and those of the official games before alfworld's own
-# patch to version 2.1.2, which added `help` and renamed `put`.
+# Digests (see `_digest`) of the rules that `play` was written from: those of the official games,
+# those that alfworld 0.4.2 ships for making new ones, and those of the official games before
+# alfworld's own patch to version 2.1.2, which added `help` and renamed `put`.
 _DOMAINS = ("abd977daed3ce87d", "9f953aecdc35af60", "4c70787d391c88d2")
 _GRAMMARS = {
     "a1b429d0132e6637": "current",
@@ -105,8 +105,8 @@ def game_of_row(row: Any, where: str) -> Game:
     """Return the game of one JSON row.
 
     Args:
-        row: An object with `task`, `pddl_problem` and maybe `id`, `split`, `task_type`, `walkthrough`,
-            `solvable`.
+        row: An object with `task`, `pddl_problem` and maybe `id`, `split`, `task_type`,
+            `walkthrough`, `solvable`.
         where: The file and line of the row, for messages; also the game's id if the row has none.
 
     Raises:
@@ -189,9 +189,12 @@ class _Rules(NamedTuple):
 
 
 def _read_rules(data: Mapping[str, Any], where: str) -> _Rules:
-    """Read the grammar and the domain of an official file; raise ValueError unless they are ALFWorld's.
+    """Read the grammar of an official file, after a check that all rules in it are ALFWorld's.
 
     `play` has these rules built in, so a file with others would be played wrongly.
+
+    Raises:
+        ValueError: The grammar or the domain is another one.
     """
     grammar = _get_text(data, "grammar", where)
     task_rule = _TASK_RULE.search(grammar)
@@ -215,7 +218,10 @@ def _read_rules(data: Mapping[str, Any], where: str) -> _Rules:
 
 
 def _get_text(row: Mapping[str, Any], name: str, where: str, default: str | None = None) -> str:
-    """Return a field of a game; raise ValueError if it is not text, or is missing without a default."""
+    """Return a text field of a game; raise ValueError if it is no text, or missing.
+
+    `default` is returned for a missing field, unless it is None.
+    """
     value = row.get(name, default)
     if not isinstance(value, str):
         fault = "is missing" if value is None else f"is a {type(value).__name__}"

@@ -3,8 +3,8 @@
 `Houses` is the set of games that the environment plays; `make_house` makes one of its houses, and
 `draw_house` draws a house from random numbers.
 
-The split of a house follows from its task: a tenth of all tasks is `valid`, a tenth `test`, the others
-`train`, so no two splits ever share a task, whatever their seeds, sizes and difficulties.
+The split of a house follows from its task: a tenth of all tasks is `valid`, a tenth `test`, the
+others `train`, so no two splits ever share a task, whatever their seeds, sizes and difficulties.
 """
 
 from collections import Counter
@@ -71,8 +71,9 @@ DIFFICULTIES = {int(level): Difficulty(**row) for level, row in TABLES["difficul
 def draw_house(task_type: str, size: str, difficulty: int, split: str, rng: KeyedRandom) -> House:
     """Draw a house of a split.
 
-    A drawn house belongs to a split by its signature. If that is another split than `split`, things that
-    do not matter for the task are moved until it is the right one, or else another chore is drawn.
+    A drawn house belongs to a split by its signature. If that is another split than `split`, things
+    that do not matter for the task are moved until it is the right one, or else another chore is
+    drawn.
 
     Args:
         task_type: One of `TASK_TYPES`.
@@ -121,7 +122,7 @@ class _HouseSketch:
         self.size = size
         self.hiding_places = list_hiding_places(chore, difficulty.usual, difficulty.hidden)
         self.form = rng.integer(0, 1)
-        # Drawn for every task type: without this draw all houses of the other types would be different.
+        # Drawn for every task type: without this draw, other houses would follow from a seed.
         lamp_place = rng.choice(THINGS[LAMP].usual)
         target_kind = lamp_place if chore.task_type == LOOK else chore.target
         needed_kinds = [target_kind, rng.choice(self.hiding_places)]
@@ -152,7 +153,7 @@ class _HouseSketch:
         )
 
     def move_a_thing(self) -> None:
-        """Put one of the things that do not matter for the task somewhere else, if there are any."""
+        """Put one of the things that do not matter for the task elsewhere, if there are any."""
         if not self.movable_things:
             return
         index = self.rng.choice(self.movable_things)
@@ -160,7 +161,7 @@ class _HouseSketch:
         self.things[index] = thing._replace(inside=self._draw_receptacle_for(thing.kind))
 
     def _draw_rooms(self, needed_kinds: Iterable[str]) -> list[str]:
-        """Draw rooms that can have the needed kinds of receptacles, then others up to the house's size."""
+        """Draw rooms that can have the needed kinds of receptacles, then others up to the size."""
         rooms: list[str] = []
         for kind in needed_kinds:
             if not any(kind in ROOMS[room] for room in rooms):
@@ -173,7 +174,7 @@ class _HouseSketch:
         return rooms
 
     def _draw_receptacle_kinds(self, needed_kinds: Iterable[str]) -> Counter[str]:
-        """Draw how many receptacles of each kind there are: the needed ones, and others of the rooms."""
+        """Draw the number of receptacles of each kind: the needed ones, and others of the rooms."""
         kinds = Counter(set(needed_kinds))
         possible_kinds: Counter[str] = Counter()
         for room in self.rooms:
@@ -188,8 +189,8 @@ class _HouseSketch:
     def _add_receptacles(self, kinds: Counter[str]) -> None:
         """Add receptacles and draw their places.
 
-        Each is at a place of its own, except that two of a kind in `PAIRED` may share one. Places are
-        numbered in a random order of kinds.
+        Each is at a place of its own, except that two of a kind in `PAIRED` may share one. Places
+        are numbered in a random order of kinds.
         """
         place = 0
         remaining_kinds = sorted(kinds)
@@ -235,7 +236,7 @@ class _HouseSketch:
         self.things.append(Thing(kind, self.counts[kind], inside, clean))
 
     def _draw_receptacle_for(self, kind: str) -> int:
-        """Draw a receptacle for a thing: mostly one where such things usually lie, else any that fits."""
+        """Draw a receptacle for a thing: mostly one where such things usually lie, else any."""
         kinds = THINGS[kind].fits if self._draw_one_in(_ODD) else THINGS[kind].usual
         return self.rng.choice(self._list_receptacles(kinds))
 
@@ -262,7 +263,9 @@ class HouseOptions(NamedTuple):
 
 
 class Houses(Games):
-    """A million generated games, each made when it is read; difficulties and task types are mixed evenly.
+    """A million generated games, each made when it is read.
+
+    Difficulties and task types are mixed evenly.
 
     The arguments are those of `make_household`.
 
@@ -292,7 +295,7 @@ class Houses(Games):
         return self.open(i)[0]
 
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
-        """Return game `i` and its house, cached for the most recent ones; raise IndexError out of range."""
+        """Return game `i` and its house, with a cache; raise IndexError if `i` is out of range."""
         check_index(i, self, "house")
         return _open_house(i, self.options, text or "current")
 

@@ -1,7 +1,7 @@
-"""Generated houses: what they consist of, the tasks that can be set in them, and one house with a task.
+"""Generated houses: what they consist of, the tasks that can be set, and one house with a task.
 
-`House` is a house with a task; `generate` draws one. `Chore` is a task and `chores` lists all of a type.
-The kinds of rooms, receptacles and things are in `chores.toml`.
+`House` is a house with a task; `generate.draw_house` draws one. `Chore` is a task and `chores`
+lists all of a type. The kinds of rooms, receptacles and things are in `chores.toml`.
 
 All names are ALFWorld's, so an agent meets no new word. Which thing fits where is true of generated
 houses only.
@@ -35,8 +35,9 @@ class ThingKind:
 
     Args:
         name: The name of the kind.
-        can: `clean`, `heat`, `cool`, `slice` if that can be done with it; `cut` for knives, `vessel` for
-            what can contain other things, `lamp` for what is switched on and cannot be picked up.
+        can: `clean`, `heat`, `cool`, `slice` if that can be done with it; `cut` for knives,
+            `vessel` for what can contain other things, `lamp` for what is switched on and cannot be
+            picked up.
         usual: The kinds of receptacles where it is likely to lie.
         fits: All kinds of receptacles where it may be put, the usual ones first.
     """
@@ -99,7 +100,7 @@ class Chore:
         return f"Your task is to: {words.format(thing=self.thing, target=self.target)}."
 
     def sources(self) -> tuple[str, ...]:
-        """Return the kinds of receptacles where a wanted thing may lie at first, usual ones first."""
+        """Return the kinds of receptacles where a wanted thing may lie first, usual ones first."""
         fits = THINGS[self.thing].fits
         return tuple(kind for kind in fits if kind not in (self.target, self.appliance))
 
@@ -117,7 +118,7 @@ class Chore:
 
 @cache
 def chores(task_type: str) -> dict[str, tuple[Chore, ...]]:
-    """Return all chores of a task type, by the kind of the wanted things; kinds without any are absent."""
+    """Return all chores of a task type, by the kind of the wanted things."""
     chores_by_thing = {}
     for name in PORTABLE:
         targets = _list_targets(task_type, THINGS[name])
@@ -225,7 +226,7 @@ class House:
 
     @property
     def signature(self) -> str:
-        """A text that two houses share exactly if their tasks are the same, however they are worded."""
+        """A text that two houses share if and only if they set the same task, in whatever words."""
         chore = self.chore
         receptacles = sorted(f"{r.kind}-{r.number}-{r.place}" for r in self.receptacles)
         things = []
@@ -273,10 +274,10 @@ class House:
         return PddlProblem(types, frozenset(facts), self.chore.goal())
 
     def _list_predicates(self, thing: Thing) -> list[str]:
-        """Return the predicates that are true of a thing at first: abilities such as `heatable`, states.
+        """Return the predicates that are true of a thing at first: its abilities and its states.
 
-        What lies in a fridge or microwave is cool or hot already. A wanted thing has no state, so the
-        task has yet to be done.
+        What lies in a fridge or microwave is cool or hot already. A wanted thing has no state, so
+        the task has yet to be done.
         """
         abilities = THINGS[thing.kind].can
         predicates = []
@@ -343,9 +344,9 @@ class _Walk:
 def _make_ids(objects: Sequence[Receptacle | Thing]) -> list[str]:
     """Return an id for each object of a house, such that `world.name_all` gives it its own name.
 
-    That numbers the objects of a kind backwards in the order of their ids: of three mugs, `mug 1` has
-    the id `mug_bar_02` and `mug 3` has `mug_bar_00`. It names a basin after the part of its id before
-    the first bar, followed by `basin`: `sinkbasin 1` is `sink_bar_00_bar_sinkbasin`.
+    That numbers the objects of a kind backwards in the order of their ids: of three mugs, `mug 1`
+    has the id `mug_bar_02` and `mug 3` has `mug_bar_00`. It names a basin after the part of its id
+    before the first bar, followed by `basin`: `sinkbasin 1` is `sink_bar_00_bar_sinkbasin`.
     """
     counts = Counter(item.kind for item in objects)
     ids = []

@@ -1,10 +1,10 @@
-"""Where ALFWorld games are found: official folders and JSONL files, indexed once and read when played.
+"""Where ALFWorld games are found: official folders and JSONL files, read when played.
 
-`open_games` returns the `Games` of a split. It lists them with `list_rows_file`, `list_split_folder` or
-`list_game_file`, which depends on the kind of source.
+`open_games` returns the `Games` of a split. It lists them with `list_rows_file`,
+`list_split_folder` or `list_game_file`, which depends on the kind of source.
 
-A large JSONL file is read once. Its index and its rows, each compressed, are then cached on disk, and so
-is the index of a folder. A file or folder that changed is read again.
+A large JSONL file is read once. Its index and its rows, each compressed, are then cached on disk,
+and so is the index of a folder. A file or folder that changed is read again.
 """
 
 import json
@@ -27,9 +27,9 @@ from .world import World
 VERSION = 2  # of the cached index and rows of a source
 WORLDS = 1024  # games that a process keeps parsed
 GET = (
-    "get the official games with `pip install alfworld` and `alfworld-download` (it fills "
-    "$ALFWORLD_DATA or ~/.cache/alfworld), or give JSONL rows with task, pddl_problem and walkthrough "
-    "as games*.jsonl, .jsonl.gz or .jsonl.xz"
+    "get the official games with `pip install alfworld` and `alfworld-download` "
+    "(it fills $ALFWORLD_DATA or ~/.cache/alfworld), or give JSONL rows with task, pddl_problem "
+    "and walkthrough as games*.jsonl, .jsonl.gz or .jsonl.xz"
 )
 _GAME_FILE = "game.tw-pddl"
 
@@ -54,7 +54,7 @@ ListGames: TypeAlias = Callable[[Path], tuple[ListedGame, ...]]
 
 
 class Games(Sequence[Game]):
-    """Games of one split and of some task types, in the order of their ids; each is read when needed."""
+    """Games of one split, in the order of their ids; each is read when it is needed."""
 
     def __init__(self, name: str, split: str, listed_games: Sequence[ListedGame]) -> None:
         self.name = name
@@ -97,17 +97,17 @@ def open_games(
     """Return the solvable games of a split.
 
     Args:
-        games: A folder of the official data (with or without `json_2.1.1`), a folder of `games*.jsonl`
-            files, one such file or one `game.tw-pddl`; `$ALFWORLD_DATA`, then `~/.cache/alfworld`, if
-            left out.
-        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`; training and evaluation ask for
-            `valid`, which is `valid_seen`, and `test`, which is `valid_unseen`. Games whose file names
-            no split are in each.
+        games: A folder of the official data (with or without `json_2.1.1`), a folder of
+            `games*.jsonl` files, one such file or one `game.tw-pddl`; `$ALFWORLD_DATA`, then
+            `~/.cache/alfworld`, if left out.
+        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`; training and evaluation ask
+            for `valid`, which is `valid_seen`, and `test`, which is `valid_unseen`. Games whose
+            file names no split are in each.
         task_types: Some of `TASK_TYPES`, a sequence or a text with commas; all if left out.
 
     Raises:
-        FileNotFoundError: There are no games. The message says where they were looked for and how to get
-            them.
+        FileNotFoundError: There are no games. The message says where they were looked for and how
+            to get them.
         ValueError: A file contains no games, none is left, or split or task type is unknown.
     """
     official_names = {"valid": "valid_seen", "test": "valid_unseen"}
@@ -120,10 +120,13 @@ def open_games(
 
 
 def parse_task_types(option: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the task types that an option names; raise ValueError if one is unknown or there is none.
+    """Return the task types that an option names.
 
     Args:
         option: A sequence of names, or names with commas between them; all task types if None.
+
+    Raises:
+        ValueError: A name is unknown, or there is none.
     """
     if option is None:
         return TASK_TYPES
@@ -137,7 +140,11 @@ def parse_task_types(option: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _find_games(games: str | Path | None) -> Path:
-    """Return the file or folder `games`, if left out that of ALFWorld; FileNotFoundError if absent."""
+    """Return the path of the games: `games`, or the folder where ALFWorld has them.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+    """
     if games is not None:
         path = Path(games).expanduser()
         if not path.exists():
@@ -165,8 +172,8 @@ def _list_sources(path: Path, split: str) -> list[tuple[ListedGame, ...]]:
     """Return the games of each source in a file or folder, of all splits if the source has several.
 
     Args:
-        path: A file, a folder of `games*.jsonl` files, or an official folder at any level: a split, the
-            folder of the splits, or the folder that has `json_2.1.1`.
+        path: A file, a folder of `games*.jsonl` files, or an official folder at any level: a split,
+            the folder of the splits, or the folder that has `json_2.1.1`.
         split: The split to look for among official folders.
 
     Raises:
@@ -214,7 +221,19 @@ def _select_games(
     split: str,
     task_types: tuple[str, ...],
 ) -> Games:
-    """Return the solvable games of a split and of some task types; `path` is named in a ValueError."""
+    """Return the solvable games of a split and of some task types, sorted by id.
+
+    Games whose file names no split or task type are in each.
+
+    Args:
+        sources: The games of each source.
+        path: Where the sources were found, for the name of the games and for messages.
+        split: One of `SPLITS`.
+        task_types: Some of `TASK_TYPES`.
+
+    Raises:
+        ValueError: There is no such game.
+    """
     solvable_games = [game for source in sources for game in source if game.entry.solvable]
     selected_games = [
         game
@@ -241,7 +260,7 @@ def _list_games_cached(list_games: ListGames, path: Path, key: str) -> tuple[Lis
     return list_games(path)
 
 
-# -- kinds of sources ----------------------------------------------------------------------------------
+# -- kinds of sources -------------------------------------------------------------------------------
 
 
 def list_game_file(path: Path) -> tuple[ListedGame, ...]:
@@ -266,7 +285,7 @@ def list_rows_file(path: Path) -> tuple[ListedGame, ...]:
 
 
 def list_split_folder(path: Path) -> tuple[ListedGame, ...]:
-    """Return the games of an official folder `SPLIT/TASK/TRIAL/game.tw-pddl`; `path` is that of SPLIT."""
+    """Return the games of an official folder of a split: `path/TASK/TRIAL/game.tw-pddl`."""
 
     def index_games() -> tuple[Sequence[Any], Arrays]:
         entries = []
@@ -296,7 +315,7 @@ def _make_entry(game: Game) -> GameEntry:
     return GameEntry(game.id, game.split, game.task_type, game.solvable)
 
 
-# -- the cache on disk ---------------------------------------------------------------------------------
+# -- the cache on disk ------------------------------------------------------------------------------
 
 
 class RowStore:
@@ -336,7 +355,7 @@ class RowStore:
 def load_index(
     key: str, build: Callable[[], tuple[Sequence[Any], Arrays]]
 ) -> tuple[list[list[Any]], Arrays]:
-    """Return the index of a source and the arrays beside it, from the cache on disk if they are there.
+    """Return the index of a source and the arrays beside it, from the cache on disk if possible.
 
     Args:
         key: Names the source and changes with it.

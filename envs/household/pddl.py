@@ -1,7 +1,7 @@
-"""PDDL as far as ALFWorld games use it: parsing problems and goals, the state, the conditions of success.
+"""PDDL as far as ALFWorld games use it: problems, goals, the state, the conditions of success.
 
-`parse_problem` reads a problem and `to_pddl` writes one. `parse_goal` turns a goal into conditions that
-are checked against a `State`.
+`parse_problem` reads a problem and `to_pddl` writes one. `parse_goal` turns a goal into conditions
+that are checked against a `State`.
 
 PDDL does not distinguish upper from lower case; everything here is in lower case, as in ALFWorld's
 planner.
@@ -46,8 +46,8 @@ def parse_problem(text: str) -> PddlProblem:
     """Parse a PDDL problem; costs such as `(= (total-cost) 0)` are skipped.
 
     Raises:
-        ValueError: The text is not a problem, or lacks a section. The message is the end of a sentence
-            whose subject is the problem.
+        ValueError: The text is not a problem, or lacks a section. The message is the end of a
+            sentence whose subject is the problem.
     """
     definition = parse_expression(text)
     if not isinstance(definition, list) or not definition or definition[0] != "define":
@@ -128,15 +128,16 @@ def parse_expression(text: str) -> Expression:
 class State(NamedTuple):
     """The state of a world.
 
-    Things, receptacles and places are indices into the tables of the `World`. A set of them is a bit
+    Things, receptacles and places are indices into the tables of the `World`. A set of them is a
+    bit
     mask: an int whose bit `i` is set if `i` is in the set.
 
     Args:
         place: Where the agent is.
         in_hand: The thing in its hand, -1 for none.
         inside: For each receptacle the set of things in or on it.
-        known_places: For each thing the set of places where it is known to be (only `slice` and `look`
-            need it).
+        known_places: For each thing the set of places where it is known to be (only `slice` and
+            `look` need it).
         opened: The receptacles that are open.
         clean: The things that were cleaned, and likewise `hot`, `cool`, `sliced` and `toggled`.
         taken_from: For each receptacle the set of things that were taken from it and not put back.
@@ -156,7 +157,7 @@ class State(NamedTuple):
 
 
 def iterate_bits(mask: int) -> Iterator[int]:
-    """Yield the numbers of the bits that are set in `mask`, in ascending order: `0b1010` -> 1, 3."""
+    """Yield the numbers of the bits that are set in `mask`, ascending: `0b1010` -> 1, 3."""
     while mask:
         lowest_bit = mask & -mask
         yield lowest_bit.bit_length() - 1
@@ -219,8 +220,8 @@ class InHandCondition:
 Condition: TypeAlias = "PlacedCondition | LampCondition | InHandCondition"
 
 FindWith: TypeAlias = Callable[[str, str], int]
-"""Returns the set of things or receptacles with a fixed property: `("objecttype", "mugtype")` are all
-mugs, `("cleanable", "")` are all things that can be cleaned."""
+"""Returns the set of things or receptacles with a fixed property: `("objecttype", "mugtype")` gives
+all mugs, `("cleanable", "")` gives all things that can be cleaned."""
 
 _ABILITIES = ("cleanable", "heatable", "coolable", "toggleable", "sliceable", "pickupable")
 FLAG_BY_PREDICATE = {f"is{flag}": flag for flag in ("clean", "hot", "cool", "sliced", "toggled")}
@@ -253,7 +254,7 @@ def parse_goal(
     conditions = []
     for part in parts:
         conjunction = _flatten(part)
-        condition = _read_lamp_condition(conjunction, find_with, receptacles_at)
+        condition: Condition | None = _read_lamp_condition(conjunction, find_with, receptacles_at)
         if condition is None:
             condition = _read_in_hand_condition(conjunction, find_with)
         if condition is None:
@@ -265,7 +266,7 @@ def parse_goal(
 
 
 def _flatten(part: Expression) -> _Conjunction:
-    """Return the literals of nested `and`, `exists` and `not`, with a unique name for each variable.
+    """Return the literals of nested `and`, `exists` and `not`; each variable gets a unique name.
 
     Example: `(exists (?o - object) (and (ishot ?o) (not (= ?o x))))` has the literals
     `(ishot ?o0)` and `(not = ?o0 x)`, and `?o0` is an `object`.
@@ -306,8 +307,8 @@ def _read_placed_condition(
     """Return the condition that one thing, or several different ones, are in a kind of receptacle.
 
     None if the conjunction says something else. Its literals must be, for each thing `?o`, those of
-    `_read_wanted_things` and `(inreceptacle ?o ?r)`; `(receptacletype ?r KIND)` for the one receptacle;
-    and `(not (= ?o1 ?o2))` for each pair of things, which all have the same kind.
+    `_read_wanted_things` and `(inreceptacle ?o ?r)`; `(receptacletype ?r KIND)` for the one
+    receptacle; and `(not (= ?o1 ?o2))` for each pair of things, which all have the same kind.
     """
     literals, variable_types = conjunction
     receptacle_of = {literal[1]: literal[2] for literal in literals if literal[0] == "inreceptacle"}
@@ -416,8 +417,8 @@ def _read_wanted_things(
 ) -> _WantedThings | None:
     """Return what the literals say of a variable that stands for a thing.
 
-    Their predicates must be `objecttype`, one of `_ABILITIES` or a key of `FLAG_BY_PREDICATE`. None for
-    another predicate, and if the literals do not say which things are meant.
+    Their predicates must be `objecttype`, one of `_ABILITIES` or a key of `FLAG_BY_PREDICATE`. None
+    for another predicate, and if the literals do not say which things are meant.
     """
     things = -1  # the set of all things: every bit is set
     flags = []

@@ -1,10 +1,11 @@
-"""The rules of a game: what a command does, how the game answers, and which commands are admissible.
+"""The rules of a game: what a command does, the answers, and which commands are admissible.
 
-`step` is a pure function of world, state and command; `commands` lists the commands that it accepts.
+`step` is a pure function of world, state and command; `commands` lists the commands that it
+accepts.
 
-The rules are those of ALFWorld's PDDL domain. The sentences are those of its text grammar: the present
-one and the one before 0.4, which differ in the answer to `go to` and in the words for putting a thing
-down. Only the present one has `help`.
+The rules are those of ALFWorld's PDDL domain. The sentences are those of its text grammar: the
+present one and the one before 0.4, which differ in the answer to `go to` and in the words for
+putting a thing down. Only the present one has `help`.
 
 Things and receptacles are indices, sets of them are bit masks (see `State`).
 """
@@ -64,7 +65,7 @@ def step(world: World, state: State, command: str) -> tuple[State, str]:
     return result
 
 
-# -- what each command does ----------------------------------------------------------------------------
+# -- what each command does -------------------------------------------------------------------------
 
 
 def _find_within_reach(world: World, state: State, name: str) -> int:
@@ -232,7 +233,7 @@ _RULES_OF_ONE_NAME: dict[str, Callable[[World, State, str], Result]] = {
 }
 
 
-# -- what the game says --------------------------------------------------------------------------------
+# -- what the game says -----------------------------------------------------------------------------
 
 
 def _answer_question(world: World, state: State, command: str) -> str:
@@ -249,9 +250,9 @@ def _answer_question(world: World, state: State, command: str) -> str:
 def _look_around(world: World, state: State, distant_names: Sequence[str]) -> str:
     """Return what the agent sees from its place.
 
-    In the middle of the room it sees `distant_names`, elsewhere the receptacles at its place and the
-    things "next to" them: ALFWorld shows a thing there, once for each receptacle that it was taken from
-    without being put back, if the thing is again at that place.
+    In the middle of the room it sees `distant_names`, elsewhere the receptacles at its place and
+    the things "next to" them: ALFWorld shows a thing there, once for each receptacle that it was
+    taken from without being put back, if the thing is again at that place.
     """
     receptacles_here = world.receptacles_at[state.place]
     if not receptacles_here:
@@ -300,7 +301,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def describe_thing(name: str, *, clean: bool, hot: bool, cool: bool, sliced: bool, on: bool) -> str:
-    """Return the answer to `examine` for a thing in hand: `This is a hot and clean sliced apple 1.`"""
+    """Return the answer to `examine`, such as `This is a hot and clean sliced apple 1.`"""
     adjectives = []
     if hot:
         adjectives.append("hot")
@@ -320,7 +321,7 @@ def describe_thing(name: str, *, clean: bool, hot: bool, cool: bool, sliced: boo
     return f"There's nothing special about {name}."
 
 
-# -- which commands are admissible ---------------------------------------------------------------------
+# -- which commands are admissible ------------------------------------------------------------------
 
 
 def commands(world: World, state: State) -> list[str]:
@@ -357,7 +358,7 @@ def _commands_for_receptacles(world: World, state: State) -> Iterator[str]:
 
 
 def _commands_for_thing_in_hand(world: World, state: State) -> Iterator[str]:
-    """Yield the commands for the thing in hand: examine it, treat it, put it down, slice with it."""
+    """Yield the commands for the thing in hand: examine, treat, put it down, slice with it."""
     receptacles_here = world.receptacles_at[state.place]
     name = world.thing_names[state.in_hand]
     thing_bit = 1 << state.in_hand

@@ -116,8 +116,8 @@ def make_world(problem: PddlProblem, task: str, dialect: Dialect) -> World:
         dialect: The form of the text.
 
     Raises:
-        ValueError: The problem describes no house. The message is the end of a sentence whose subject
-            is the problem.
+        ValueError: The problem describes no house. The message is the end of a sentence whose
+            subject is the problem.
     """
     return _WorldBuilder(problem).build(task, dialect)
 
@@ -127,8 +127,8 @@ class _WorldBuilder:
 
     Attributes:
         facts: For each predicate the arguments of its facts.
-        things: The ids of all things, sorted; an id's position is its index. Likewise `receptacles` and
-            `places`.
+        things: The ids of all things, sorted; an id's position is its index. Likewise `receptacles`
+            and `places`.
         index: The index of each thing, receptacle and place by id.
         names: The name of each id in the text.
     """
@@ -216,12 +216,12 @@ class _WorldBuilder:
         return tuple(self.index[place_of[id]] for id in self.receptacles)
 
     def _find_with(self, predicate: str, *values: str) -> int:
-        """Return the set of things or receptacles with a property, or with one of some values of it.
+        """Return the set of things or receptacles with a property, or with one of its values.
 
         Args:
             predicate: The property, such as `openable` or `objecttype`.
-            values: The values of a property such as `objecttype`. None, or an empty one, for a property
-                such as `openable`, whose facts have no value.
+            values: The values of a property such as `objecttype`. None, or an empty one, for a
+                property such as `openable`, whose facts have no value.
         """
         wanted_values = [(value,) if value else () for value in values or ("",)]
         mask = 0
@@ -278,8 +278,8 @@ def _check_unique(names: Iterable[str]) -> None:
 def name_all(ids: Iterable[str]) -> dict[str, str]:
     """Return the name of each id, as AlfredDemangler of alfworld 0.4.2 does without shuffling.
 
-    Things of a kind are numbered backwards: of `mug_bar_1` and `mug_bar_2`, the first is `mug 2`. An id
-    without a position is its own name with a blank behind it: `desktype` -> `desktype `.
+    Things of a kind are numbered backwards: of `mug_bar_1` and `mug_bar_2`, the first is `mug 2`.
+    An id without a position is its own name with a blank behind it: `desktype` -> `desktype `.
     """
     names: dict[str, str] = {}
     counts = Counter[str]()
