@@ -175,31 +175,34 @@ class _HouseSketch:
 
     def _draw_receptacle_kinds(self, needed_kinds: Iterable[str]) -> Counter[str]:
         """Draw the number of receptacles of each kind: the needed ones, and others of the rooms."""
-        kinds = Counter(set(needed_kinds))
-        possible_kinds: Counter[str] = Counter()
+        counts = Counter(set(needed_kinds))
+        most_of_kind: Counter[str] = Counter()
         for room in self.rooms:
-            possible_kinds.update(ROOMS[room])
-        # A kind stands here as often as the rooms can still take one.
-        pool = list((possible_kinds - kinds).elements())
+            most_of_kind.update(ROOMS[room])
+        # Each kind is in the pool as often as the rooms can still take one.
+        pool = list((most_of_kind - counts).elements())
         number_of_receptacles = self.rng.integer(*self.size.receptacles)
-        for _ in range(min(number_of_receptacles - kinds.total(), len(pool))):
-            kinds[pool.pop(self.rng.integer(0, len(pool) - 1))] += 1
-        return kinds
+        number_to_draw = min(number_of_receptacles - counts.total(), len(pool))
+        for _ in range(number_to_draw):
+            kind = pool.pop(self.rng.integer(0, len(pool) - 1))
+            counts[kind] += 1
+        return counts
 
-    def _add_receptacles(self, kinds: Counter[str]) -> None:
-        """Add receptacles and draw their places.
+    def _add_receptacles(self, counts: Counter[str]) -> None:
+        """Add receptacles, `counts` of each kind, and draw their places.
 
-        Each is at a place of its own, except that two of a kind in `PAIRED` may share one. Places
-        are numbered in a random order of kinds.
+        Each has its own place, except that those of a kind in `PAIRED` may share the place of the
+        one before. Places are numbered in a random order of kinds.
         """
         place = 0
-        remaining_kinds = sorted(kinds)
+        remaining_kinds = sorted(counts)
         while remaining_kinds:
             kind = remaining_kinds.pop(self.rng.integer(0, len(remaining_kinds) - 1))
             self.receptacles_of_kind[kind] = []
-            for number in range(1, kinds[kind] + 1):
+            for number in range(1, counts[kind] + 1):
                 may_share_place = number > 1 and kind in PAIRED and self.size.shared
-                if not (may_share_place and self._draw_one_in(_SHARED)):
+                shares_place = may_share_place and self._draw_one_in(_SHARED)
+                if not shares_place:
                     place += 1
                 self.receptacles_of_kind[kind].append(len(self.receptacles))
                 self.receptacles.append(Receptacle(kind, number, place))
@@ -207,10 +210,12 @@ class _HouseSketch:
     def _add_wanted_things(self, spare: int) -> None:
         """Add the wanted things, up to `spare` more than needed, and for a look the lamp."""
         needed = self.chore.number
-        # A small house has few spare things, so that one other thing fits into the smallest number.
-        most_spare = min(spare, max(0, self.size.things[0] - needed - 1))
+        # Spare things leave space for at least one other thing in the smallest house of this size.
+        fewest_things, _ = self.size.things
+        most_spare = min(spare, max(0, fewest_things - needed - 1))
         hiding_places = self._list_receptacles(self.hiding_places)
-        for _ in range(needed + self.rng.integer(0, most_spare)):
+        number_of_things = needed + self.rng.integer(0, most_spare)
+        for _ in range(number_of_things):
             self._add_thing(self.chore.thing, inside=self.rng.choice(hiding_places))
         if self.chore.task_type == LOOK:
             self._add_thing(LAMP, inside=self.target)
@@ -265,9 +270,7 @@ class HouseOptions(NamedTuple):
 class Houses(Games):
     """A million generated games, each made when it is read.
 
-    Difficulties and task types are mixed evenly.
-
-    The arguments are those of `make_household`.
+    Difficulties and task types are mixed evenly. The arguments are those of `make_household`.
 
     Raises:
         ValueError: An argument is not one of the possible ones.

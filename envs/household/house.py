@@ -118,7 +118,7 @@ class Chore:
 
 @cache
 def chores(task_type: str) -> dict[str, tuple[Chore, ...]]:
-    """Return all chores of a task type, by the kind of the wanted things."""
+    """Return all chores of a task type, by the kind of the wanted things; no tuple is empty."""
     chores_by_thing = {}
     for name in PORTABLE:
         targets = _list_targets(task_type, THINGS[name])
@@ -258,6 +258,7 @@ class House:
             facts.append(("objectatlocation", id, place_ids[receptacle.place]))
             facts += [(predicate, id) for predicate in self._list_predicates(thing)]
 
+        # Which kinds of things each kind of receptacle accepts.
         receptacle_kinds = {receptacle.kind for receptacle in self.receptacles}
         thing_kinds = {thing.kind for thing in self.things}
         for thing_kind in thing_kinds:
@@ -308,7 +309,11 @@ class House:
             walk.open(source)
             walk.commands.append(f"take {thing.name} from {source.name}")
             if chore.verb:
-                appliance = next(r for r in self.receptacles if r.kind == chore.appliance)
+                appliance = next(
+                    receptacle
+                    for receptacle in self.receptacles
+                    if receptacle.kind == chore.appliance
+                )
                 walk.go_to(appliance)
                 walk.commands.append(f"{chore.verb} {thing.name} with {appliance.name}")
             walk.go_to(target)

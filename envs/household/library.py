@@ -26,7 +26,7 @@ from .world import World
 
 VERSION = 2  # of the cached index and rows of a source
 WORLDS = 1024  # games that a process keeps parsed
-GET = (
+HOW_TO_GET_GAMES = (
     "get the official games with `pip install alfworld` and `alfworld-download` "
     "(it fills $ALFWORLD_DATA or ~/.cache/alfworld), or give JSONL rows with task, pddl_problem "
     "and walkthrough as games*.jsonl, .jsonl.gz or .jsonl.xz"
@@ -148,7 +148,9 @@ def _find_games(games: str | Path | None) -> Path:
     if games is not None:
         path = Path(games).expanduser()
         if not path.exists():
-            raise FileNotFoundError(f"games is {str(path)!r}, which does not exist; {GET}")
+            raise FileNotFoundError(
+                f"games is {str(path)!r}, which does not exist; {HOW_TO_GET_GAMES}"
+            )
         return path
     alfworld_data = os.environ.get("ALFWORLD_DATA", "")
     if alfworld_data:
@@ -160,11 +162,11 @@ def _find_games(games: str | Path | None) -> Path:
     if alfworld_data:
         raise FileNotFoundError(
             "there are no ALFWorld games: no `games` given, "
-            f"$ALFWORLD_DATA is {alfworld_data!r}, which is no folder; {GET}"
+            f"$ALFWORLD_DATA is {alfworld_data!r}, which is no folder; {HOW_TO_GET_GAMES}"
         )
     raise FileNotFoundError(
         "there are no ALFWorld games: no `games` given, "
-        f"$ALFWORLD_DATA is not set, no {path}; {GET}"
+        f"$ALFWORLD_DATA is not set, no {path}; {HOW_TO_GET_GAMES}"
     )
 
 
@@ -198,8 +200,12 @@ def _list_sources(path: Path, split: str) -> list[tuple[ListedGame, ...]]:
             return [_list_games_cached(list_split_folder, folder, file_key(folder))]
     if split_folders:
         names = ", ".join(folder.name for folder in split_folders)
-        raise FileNotFoundError(f"{path} has the splits {names} but not {split}; {GET}")
-    raise FileNotFoundError(f"{path} has no games*.jsonl file and no folder of a split; {GET}")
+        raise FileNotFoundError(
+            f"{path} has the splits {names} but not {split}; {HOW_TO_GET_GAMES}"
+        )
+    raise FileNotFoundError(
+        f"{path} has no games*.jsonl file and no folder of a split; {HOW_TO_GET_GAMES}"
+    )
 
 
 def _find_split_folders(path: Path) -> list[Path]:
@@ -214,7 +220,7 @@ def _find_split_folders(path: Path) -> list[Path]:
     return split_folders
 
 
-@lru_cache(64)  # so that the environments of a process share their games
+@lru_cache(64)  # the environments of a process share their games
 def _select_games(
     sources: tuple[tuple[ListedGame, ...], ...],
     path: Path,
@@ -260,7 +266,7 @@ def _list_games_cached(list_games: ListGames, path: Path, key: str) -> tuple[Lis
     return list_games(path)
 
 
-# -- kinds of sources -------------------------------------------------------------------------------
+# -- kinds of sources -----------------------------------------------------------------------------
 
 
 def list_game_file(path: Path) -> tuple[ListedGame, ...]:
@@ -275,7 +281,7 @@ def list_rows_file(path: Path) -> tuple[ListedGame, ...]:
     store = RowStore(path, lambda row, location: _make_entry(game_of_row(row, location)))
 
     def read_row(i: int, id: str) -> Game:
-        return game_of_row(store[i], id)
+        return game_of_row(store[i], where=id)
 
     listed_games = []
     for i, values in enumerate(store.index):
@@ -315,7 +321,7 @@ def _make_entry(game: Game) -> GameEntry:
     return GameEntry(game.id, game.split, game.task_type, game.solvable)
 
 
-# -- the cache on disk ------------------------------------------------------------------------------
+# -- the cache on disk ----------------------------------------------------------------------------
 
 
 class RowStore:

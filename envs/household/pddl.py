@@ -309,6 +309,8 @@ def _read_placed_condition(
     None if the conjunction says something else. Its literals must be, for each thing `?o`, those of
     `_read_wanted_things` and `(inreceptacle ?o ?r)`; `(receptacletype ?r KIND)` for the one
     receptacle; and `(not (= ?o1 ?o2))` for each pair of things, which all have the same kind.
+
+    A literal is a tuple of its predicate and arguments; a negated one begins with `not`.
     """
     literals, variable_types = conjunction
     receptacle_of = {literal[1]: literal[2] for literal in literals if literal[0] == "inreceptacle"}
@@ -318,6 +320,7 @@ def _read_placed_condition(
         return None
     receptacle = receptacles.pop()
 
+    # Every other literal is about these variables, and the same is wanted of each thing.
     negations = [literal for literal in literals if literal[0] == "not"]
     properties = [literal for literal in literals if literal[0] not in ("inreceptacle", "not")]
     wanted_things = {_read_wanted_things(thing, properties, find_with) for thing in things}
@@ -328,6 +331,7 @@ def _read_placed_condition(
         if literal[1] not in things and literal[:2] != ("receptacletype", receptacle):
             return None
 
+    # Any two things must be different ones, and nothing else is negated.
     different_pairs = {frozenset(literal[2:]) for literal in negations if literal[1] == "="}
     all_pairs = {frozenset(pair) for pair in combinations(things, 2)}
     if different_pairs != all_pairs or any(literal[1] != "=" for literal in negations):
@@ -390,6 +394,7 @@ def _read_in_hand_condition(
     """Return the condition that the agent holds a thing of a kind; None if it says something else.
 
     The literals must be `(holds ?agent ?thing)` and those of `_read_wanted_things` without states.
+    Each is a tuple of its predicate and arguments.
     """
     literals, variable_types = conjunction
     things_in_hand = [literal[2] for literal in literals if literal[0] == "holds"]
@@ -417,8 +422,9 @@ def _read_wanted_things(
 ) -> _WantedThings | None:
     """Return what the literals say of a variable that stands for a thing.
 
-    Their predicates must be `objecttype`, one of `_ABILITIES` or a key of `FLAG_BY_PREDICATE`. None
-    for another predicate, and if the literals do not say which things are meant.
+    A literal is a tuple of its predicate and arguments. The predicates must be `objecttype`, one of
+    `_ABILITIES` or a key of `FLAG_BY_PREDICATE`. None for another predicate, and if the literals do
+    not say which things are meant.
     """
     things = -1  # the set of all things: every bit is set
     flags = []

@@ -65,7 +65,7 @@ def step(world: World, state: State, command: str) -> tuple[State, str]:
     return result
 
 
-# -- what each command does -------------------------------------------------------------------------
+# -- what each command does -----------------------------------------------------------------------
 
 
 def _find_within_reach(world: World, state: State, name: str) -> int:
@@ -77,7 +77,7 @@ def _find_within_reach(world: World, state: State, name: str) -> int:
 
 
 def _go(world: World, state: State, name: str) -> Result:
-    """Go to a receptacle that is at another place."""
+    """Go to the receptacle called `name`; None unless it is at another place."""
     receptacle = world.receptacle_by_name.get(name, -1)
     if receptacle < 0 or world.place_of[receptacle] == state.place:
         return None
@@ -87,7 +87,7 @@ def _go(world: World, state: State, name: str) -> Result:
 
 
 def _open(world: World, state: State, name: str) -> Result:
-    """Open a closed receptacle within reach."""
+    """Open the receptacle called `name`; None unless it is within reach and closed."""
     receptacle = _find_within_reach(world, state, name)
     if receptacle < 0 or not world.is_closed(state, receptacle):
         return None
@@ -96,7 +96,7 @@ def _open(world: World, state: State, name: str) -> Result:
 
 
 def _close(world: World, state: State, name: str) -> Result:
-    """Close an open receptacle within reach."""
+    """Close the receptacle called `name`; None unless it is within reach and open."""
     receptacle = _find_within_reach(world, state, name)
     if receptacle < 0:
         return None
@@ -108,7 +108,7 @@ def _close(world: World, state: State, name: str) -> Result:
 
 
 def _examine(world: World, state: State, name: str) -> Result:
-    """Look at a receptacle within reach, or at the thing in hand."""
+    """Look at the receptacle or thing called `name`; None unless it is within reach or in hand."""
     receptacle = _find_within_reach(world, state, name)
     if receptacle >= 0:
         return state, _look_at(world, state, receptacle)
@@ -120,7 +120,7 @@ def _examine(world: World, state: State, name: str) -> Result:
     if thing in world.inner_names:
         contents = join_with_articles(world.inner_names[thing])
         return state, f"This is a normal {name}. In it, you see {contents}."
-    thing_bit = 1 << thing
+    thing_bit = 1 << thing  # sets of things are bit masks
     return state, describe_thing(
         name,
         clean=state.clean & thing_bit != 0,
@@ -132,28 +132,32 @@ def _examine(world: World, state: State, name: str) -> Result:
 
 
 def _use(world: World, state: State, name: str) -> Result:
-    """Turn on a lamp that is in or on a receptacle within reach."""
+    """Turn on the lamp called `name`; None unless it is in or on a receptacle within reach."""
     thing = world.thing_by_name.get(name, -1)
     if thing < 0:
         return None
-    thing_bit = 1 << thing
+    thing_bit = 1 << thing  # sets of things are bit masks
     if not world.toggleable & thing_bit:
         return None
-    if not any(state.inside[r] & thing_bit for r in world.receptacles_at[state.place]):
+    receptacles_here = world.receptacles_at[state.place]
+    if not any(state.inside[receptacle] & thing_bit for receptacle in receptacles_here):
         return None
     # ALFWorld counts a used lamp as toggled for good, so the answer is the same each time.
     return state._replace(toggled=state.toggled | thing_bit), f"You turn on the {name}."
 
 
 def _take(world: World, state: State, name: str, source: str) -> Result:
-    """Take a thing from an open receptacle within reach into the empty hand."""
+    """Take the thing called `name` from the receptacle called `source`.
+
+    None unless the hand is empty, the receptacle within reach and not closed, and the thing there.
+    """
     thing = world.thing_by_name.get(name, -1)
     receptacle = _find_within_reach(world, state, source)
     if thing < 0 or receptacle < 0:
         return None
     if state.in_hand >= 0 or world.is_closed(state, receptacle):
         return None
-    thing_bit = 1 << thing
+    thing_bit = 1 << thing  # sets of things are bit masks
     things_inside = state.inside[receptacle]
     if not things_inside & world.pickupable & thing_bit:
         return None
@@ -169,14 +173,17 @@ def _take(world: World, state: State, name: str, source: str) -> Result:
 
 
 def _put(world: World, state: State, name: str, target: str) -> Result:
-    """Put the thing in hand into or onto an open receptacle within reach that accepts it."""
+    """Put the thing called `name` into or onto the receptacle called `target`.
+
+    None unless the thing is in hand, and the receptacle is within reach, not closed and accepts it.
+    """
     thing = world.thing_by_name.get(name, -1)
     receptacle = _find_within_reach(world, state, target)
     if thing < 0 or receptacle < 0:
         return None
     if state.in_hand != thing or world.is_closed(state, receptacle):
         return None
-    thing_bit = 1 << thing
+    thing_bit = 1 << thing  # sets of things are bit masks
     if not world.accepts[receptacle] & thing_bit:
         return None
     things_inside = state.inside[receptacle] | thing_bit
@@ -192,12 +199,16 @@ def _put(world: World, state: State, name: str, target: str) -> Result:
 
 
 def _treat(world: World, state: State, verb: str, name: str, target: str) -> Result:
-    """Clean, heat or cool the thing in hand with an appliance within reach; refuse other verbs."""
+    """Clean, heat or cool the thing called `name` with the receptacle called `target`.
+
+    None unless the thing is in hand, the receptacle within reach and both fit the verb; also for
+    any other verb.
+    """
     thing = world.thing_by_name.get(name, -1)
     appliance = _find_within_reach(world, state, target)
     if verb not in world.appliances or thing < 0 or appliance < 0 or state.in_hand != thing:
         return None
-    thing_bit = 1 << thing
+    thing_bit = 1 << thing  # sets of things are bit masks
     appliance_bit = 1 << appliance
     if not world.treatable[verb] & thing_bit or not world.appliances[verb] & appliance_bit:
         return None
@@ -211,12 +222,12 @@ def _treat(world: World, state: State, verb: str, name: str, target: str) -> Res
 
 
 def _slice(world: World, state: State, name: str, knife_name: str) -> Result:
-    """Slice a thing at the agent's place with the knife in hand."""
+    """Slice the thing called `name`; None unless it is here and the knife is in hand."""
     thing = world.thing_by_name.get(name, -1)
     knife = world.thing_by_name.get(knife_name, -1)
     if thing < 0 or knife < 0 or state.in_hand != knife:
         return None
-    thing_bit = 1 << thing
+    thing_bit = 1 << thing  # sets of things are bit masks
     if not world.knives & 1 << knife or not world.sliceable & thing_bit:
         return None
     if not state.known_places[thing] & 1 << state.place:
@@ -231,9 +242,10 @@ _RULES_OF_ONE_NAME: dict[str, Callable[[World, State, str], Result]] = {
     "examine": _examine,
     "use": _use,
 }
+"""The rules of commands with one name after the verb."""
 
 
-# -- what the game says -----------------------------------------------------------------------------
+# -- what the game says ---------------------------------------------------------------------------
 
 
 def _answer_question(world: World, state: State, command: str) -> str:
@@ -261,7 +273,7 @@ def _look_around(world: World, state: State, distant_names: Sequence[str]) -> st
     things_taken_here = 0
     for receptacle in receptacles_here:
         things_taken_here |= state.taken_from[receptacle]
-    place_bit = 1 << state.place
+    place_bit = 1 << state.place  # sets of things and of places are bit masks
     names_next_to = []
     for thing in iterate_bits(things_taken_here):
         if not state.known_places[thing] & place_bit:
@@ -269,7 +281,7 @@ def _look_around(world: World, state: State, distant_names: Sequence[str]) -> st
         for receptacle in receptacles_here:
             if state.taken_from[receptacle] & 1 << thing:
                 names_next_to.append(world.thing_names[thing])
-    facing = join_names([world.receptacle_names[r] for r in receptacles_here])
+    facing = join_names([world.receptacle_names[receptacle] for receptacle in receptacles_here])
     next_to = join_with_articles(names_next_to)
     return f"You are facing the {facing}. Next to it, you see {next_to}."
 
@@ -321,7 +333,7 @@ def describe_thing(name: str, *, clean: bool, hot: bool, cool: bool, sliced: boo
     return f"There's nothing special about {name}."
 
 
-# -- which commands are admissible ------------------------------------------------------------------
+# -- which commands are admissible ----------------------------------------------------------------
 
 
 def commands(world: World, state: State) -> list[str]:
@@ -338,6 +350,7 @@ def commands(world: World, state: State) -> list[str]:
 
 def _commands_for_receptacles(world: World, state: State) -> Iterator[str]:
     """Yield the commands for the receptacles within reach and the things in or on them."""
+    # Sets of things are bit masks.
     takeable = world.pickupable if state.in_hand < 0 else 0
     usable = world.toggleable
     for receptacle in world.receptacles_at[state.place]:
@@ -361,7 +374,7 @@ def _commands_for_thing_in_hand(world: World, state: State) -> Iterator[str]:
     """Yield the commands for the thing in hand: examine, treat, put it down, slice with it."""
     receptacles_here = world.receptacles_at[state.place]
     name = world.thing_names[state.in_hand]
-    thing_bit = 1 << state.in_hand
+    thing_bit = 1 << state.in_hand  # sets of things and of receptacles are bit masks
     yield f"examine {name}"
     for verb, appliances in world.appliances.items():
         if world.treatable[verb] & thing_bit:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .pddl import FLAG_BY_PREDICATE, Condition, PddlProblem, State, parse_goal
+from .pddl import FLAG_BY_PREDICATE, Condition, Fact, PddlProblem, State, parse_goal
 
 _APPLIANCE_TYPES = {
     "clean": ("sinktype", "sinkbasintype"),
@@ -102,8 +102,8 @@ class World:
         return all(condition.is_met(state) for condition in self.goal)
 
     def is_closed(self, state: State, receptacle: int) -> bool:
-        """Return whether a receptacle has to be opened before one sees or reaches its contents."""
-        receptacle_bit = 1 << receptacle
+        """Return whether a receptacle has to be opened before its contents are seen."""
+        receptacle_bit = 1 << receptacle  # sets of receptacles are bit masks
         return self.openable & receptacle_bit != 0 and not state.opened & receptacle_bit
 
 
@@ -156,13 +156,14 @@ class _WorldBuilder:
             self.index.update({id: index for index, id in enumerate(ids_of_type)})
 
     def build(self, task: str, dialect: Dialect) -> World:
+        """Return the world; raise ValueError, the end of a sentence, if the facts describe none."""
         place_of = self._find_places()
-        receptacles_at = []
+        groups = []
         for place in range(len(self.places)):
-            receptacles_at.append(
+            groups.append(
                 tuple(receptacle for receptacle, at in enumerate(place_of) if at == place)
             )
-        receptacles_by_place = tuple(receptacles_at)
+        receptacles_at = tuple(groups)
         thing_names = tuple(self.names[id] for id in self.things)
         receptacle_names = tuple(self.names[id] for id in self.receptacles)
         _check_unique((*thing_names, *receptacle_names))
@@ -173,7 +174,7 @@ class _WorldBuilder:
             receptacle_names=receptacle_names,
             place_names=tuple(self.names[id] for id in self.places),
             place_of=place_of,
-            receptacles_at=receptacles_by_place,
+            receptacles_at=receptacles_at,
             accepts=self._find_accepted_things(),
             openable=self._find_with("openable"),
             appliances={
@@ -186,7 +187,7 @@ class _WorldBuilder:
             treatable={verb: self._find_with(f"{verb}able") for verb in _APPLIANCE_TYPES},
             toggleable=self._find_with("toggleable"),
             sliceable=self._find_with("sliceable"),
-            goal=parse_goal(self.goal, self._find_with, receptacles_by_place),
+            goal=parse_goal(self.goal, self._find_with, receptacles_at),
             start=self._make_start(),
             thing_by_name={name: thing for thing, name in enumerate(thing_names)},
             receptacle_by_name={
@@ -222,8 +223,13 @@ class _WorldBuilder:
             predicate: The property, such as `openable` or `objecttype`.
             values: The values of a property such as `objecttype`. None, or an empty one, for a
                 property such as `openable`, whose facts have no value.
+
+        Returns:
+            A bit mask of indices.
         """
-        wanted_values = [(value,) if value else () for value in values or ("",)]
+        wanted_values: list[Fact] = [()]
+        if any(values):
+            wanted_values = [(value,) for value in values]
         mask = 0
         for fact in self.facts.get(predicate, ()):
             if fact[1:] in wanted_values:
@@ -231,7 +237,10 @@ class _WorldBuilder:
         return mask
 
     def _find_accepted_things(self) -> tuple[int, ...]:
-        """Return, for each receptacle, the set of things whose type its own type can contain."""
+        """Return, for each receptacle, the set of things whose type its own type can contain.
+
+        The sets are bit masks.
+        """
         things_of_type: dict[str, int] = defaultdict(int)
         for thing, thing_type in self.facts.get("objecttype", ()):
             things_of_type[thing_type] |= 1 << self.index[thing]
@@ -244,7 +253,7 @@ class _WorldBuilder:
         return tuple(accepts)
 
     def _make_start(self) -> State:
-        """Return the state that the initial facts describe."""
+        """Return the state that the initial facts describe; its sets are bit masks."""
         inside = [0] * len(self.receptacles)
         for thing, receptacle in self.facts.get("inreceptacle", ()):
             inside[self.index[receptacle]] |= 1 << self.index[thing]
