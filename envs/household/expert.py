@@ -157,8 +157,8 @@ class Memory:
         if not self.within_reach or destination not in self.receptacles:
             self.refused.add(command)
             return
-        # One cannot go to a receptacle where one is. The set grows in place: `same_place` shares
-        # it.
+        # The game refuses to go where the agent is, so the destination is at the same place.
+        # The set grows in place, as `same_place` shares it.
         self.within_reach |= self.same_place.get(destination, {destination})
         self.same_place.update(dict.fromkeys(self.within_reach, self.within_reach))
 

@@ -228,7 +228,10 @@ class House:
     def signature(self) -> str:
         """A text that two houses share if and only if they set the same task, in whatever words."""
         chore = self.chore
-        receptacles = sorted(f"{r.kind}-{r.number}-{r.place}" for r in self.receptacles)
+        receptacles = sorted(
+            f"{receptacle.kind}-{receptacle.number}-{receptacle.place}"
+            for receptacle in self.receptacles
+        )
         things = []
         for thing in self.things:
             receptacle = self.receptacles[thing.inside]
@@ -240,7 +243,11 @@ class House:
         )
 
     def problem(self) -> PddlProblem:
-        """Return the house as the PDDL problem that the game plays."""
+        """Return the house as the PDDL problem that the game plays.
+
+        Kinds are types in PDDL: those of receptacles have the type `rtype` and end in `type`, as in
+        `desktype`; those of things have the type `otype`.
+        """
         receptacle_ids = _make_ids(self.receptacles)
         thing_ids = _make_ids(self.things)
         last_place = max(receptacle.place for receptacle in self.receptacles)
