@@ -182,7 +182,7 @@ def scripts_of(
         while len(actions) < steps:
             action = drawn.choice(commands(world, state))
             after, _ = step(world, state, action)
-            if not world.won(after):
+            if not world.is_won(after):
                 state = after
                 actions.append(action)
         yield Script(i, tuple(actions))
@@ -256,7 +256,7 @@ def a_bare_step_of(envs: Sequence[ALFWorldEnv], scripts: Sequence[Script], repea
             began = time.process_time()
             for action in script.actions:
                 state, _ = step(world, state, action)
-                world.won(state)
+                world.is_won(state)
                 commands(world, state)
             seconds += time.process_time() - began
             steps += len(script.actions)

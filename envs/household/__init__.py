@@ -1,14 +1,17 @@
-"""Household worlds: the official ALFWorld games, played word for word without ALFWorld, and generated houses.
+"""Household worlds: the official ALFWorld games, played without ALFWorld, and generated houses.
 
 - env: `ALFWorld-v0` and `Household-v0`, one command a turn
 - play: the rules: what a command does, how the game answers, which commands are admissible
 - world: the constant part of the house of one game, made from a PDDL problem
-- pddl: PDDL problems and goals, read and written; the state, as an immutable value, and the conditions of success
+- pddl: PDDL problems and goals, read and written; the state, as an immutable value, and the
+  conditions of success
 - game: one game, from an official file or a JSON row
 - library: where games are found; large files are indexed once
 - generate: generated houses, fixed by an index
-- house: what generated houses hold (`chores.toml`), what can be asked for, and one house with its PDDL problem
-- expert: an agent that plays well from the observations alone, and what it knows of the task and the house
+- house: what generated houses consist of (`chores.toml`), what tasks can be set, and one house with
+  its PDDL problem
+- expert: an agent that plays well from the observations alone, and what it knows of the task and
+  the house
 """
 
 from .env import ALFWorldEnv, make_alfworld, make_household
@@ -29,8 +32,6 @@ __all__ = [
     "State",
     "World",
     "commands",
-]
-__all__ += [
     "game_of_row",
     "intro",
     "make_alfworld",

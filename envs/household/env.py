@@ -1,4 +1,4 @@
-"""`ALFWorld-v0` and `Household-v0`: the official ALFWorld games and generated houses, one command a turn."""
+"""`ALFWorld-v0` and `Household-v0`: official games and generated houses, one command a turn."""
 
 import copy
 import re
@@ -22,28 +22,31 @@ from .world import World, get_dialect
 SYSTEM: str = TEXTS["system"]
 SHORT: str = TEXTS["short"]
 
-_ACTION = re.compile(r"<action>(.*?)(?:</action>|\Z)", re.DOTALL)
-_SHOWN = 60  # characters of a wrong command that its error repeats
+_ACTION = re.compile(r"<action>(.*?)(?:</action>|\Z)", re.DOTALL)  # the last tag may be cut off
+_QUOTED = 60  # characters of a wrong command that its error repeats
 
 
 class ALFWorldEnv(TextEnv):
     """Play games of a set; success earns 1 and ends the episode.
 
-    An action is one command: the whole reply, or what is in its first `<action>…</action>`. A reply that is no single
-    line is answered with an error; a command that the game does not allow with the game's own `Nothing happens.`.
+    An action is one command: the whole reply, or the content of its first `<action>…</action>`. A
+    reply of several lines is answered with an error; a command that the game does not allow with
+    the game's own `Nothing happens.`
 
     Args:
-        games: The games; `reset(options={"task": i})` picks one, else the environment's generator draws it.
+        games: The games; `reset(options={"task": i})` picks one, else the environment's generator
+            draws it.
         admissible: Whether every observation ends with the admissible commands.
-        text: `current`, or `old` for the text before alfworld 0.4 (`put X in/on Y`); as the game's file when left out.
+        text: `current`, or `old` for the text before alfworld 0.4 (`put X in/on Y`); that of the
+            game's file if left out.
         max_turns: Turn limit.
-        system: The system prompt; a list of the commands when left out.
+        system: The system prompt; a list of the commands if left out.
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "game", "world", "state"}
-    quick: ClassVar[bool] = (
-        True  # a class that has state of its own, and does not say so too, forks as any other
-    )
+    # Whether `fork` may copy no more than the fields of this class. Each class says so for itself:
+    # one that derives from this one may have further state.
+    quick: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -55,8 +58,11 @@ class ALFWorldEnv(TextEnv):
     ) -> None:
         super().__init__(max_turns)
         if text is not None:
-            get_dialect(text)
-        self.tasks, self.admissible, self.text, self.system = games, admissible, text, system
+            get_dialect(text)  # raises ValueError if there is no such form of text
+        self.tasks = games
+        self.admissible = admissible
+        self.text = text
+        self.system = system
         self.game: Game | None = None
         self.world: World | None = None
         self.state: State | None = None
@@ -69,68 +75,73 @@ class ALFWorldEnv(TextEnv):
         index = choose_index(rng, options, self.tasks, "game")
         self.game, self.world = self.tasks.open(index, self.text)
         self.state = self.world.start
-        self.task_id, self.category = self.game.id, self.game.task_type
-        return self._shown(intro(self.world))
+        self.task_id = self.game.id
+        self.category = self.game.task_type
+        return self._add_admissible_commands(intro(self.world))
 
     def on_step(self, text: str) -> Reply:
-        world, state = self._playing()
+        world, state = self._get_world_and_state()
         command, fault = one_command(text)
         if fault:
-            return Reply(self._shown(f"Error: {fault}"), info={"command": None}, valid=False)
+            observation = self._add_admissible_commands(f"Error: {fault}")
+            return Reply(observation, info={"command": None}, valid=False)
         self.state, answer = step(world, state, command)
-        won = world.won(self.state)
+        won = world.is_won(self.state)
         allowed = answer != NOTHING
-        info = {"command": command, "allowed": allowed, "won": won}
         return Reply(
-            self._shown(answer),
-            float(won),
-            StopReason.GOAL if won else None,
-            info=info,
+            self._add_admissible_commands(answer),
+            reward=float(won),
+            stop=StopReason.GOAL if won else None,
+            info={"command": command, "allowed": allowed, "won": won},
             valid=allowed,
         )
 
     def gold(self) -> list[str]:
-        """Return the rest of the walkthrough, or its shortest end that still succeeds from the present state."""
-        world, start = self._playing()
+        """Return commands that succeed from the present state, if the walkthrough has them.
+
+        That is the walkthrough without as many commands as there were turns, or else its shortest
+        end that succeeds; the whole walkthrough if none does.
+        """
+        world, state = self._get_world_and_state()
         assert self.game is not None
-        walk = self.game.walk(self.text)
-        for rest in (walk[self.turn :], *(walk[i:] for i in reversed(range(len(walk))))):
-            state = start
-            for command in rest:
-                state, _ = step(world, state, command)
-                if world.won(state):
-                    return rest
-        return walk
+        walkthrough = self.game.walk(self.text)
+        ends = [walkthrough[i:] for i in reversed(range(len(walkthrough)))]
+        for candidate in [walkthrough[self.turn :], *ends]:
+            if _succeeds(world, state, candidate):
+                return candidate
+        return walkthrough
 
     def admissible_commands(self) -> list[str]:
         """Return the commands that the game allows now, sorted."""
-        return commands(*self._playing())
+        return commands(*self._get_world_and_state())
 
     def messages(self, observation: str) -> list[Message]:
         system = self.system
         if system is None:
-            dialect = self._playing()[0].dialect
+            world, _ = self._get_world_and_state()
+            dialect = world.dialect
             system = SYSTEM.format(
                 put=dialect.put, into=dialect.into, anywhere=" | ".join(dialect.anywhere)
             )
         return [{"role": "system", "content": system}, {"role": "user", "content": observation}]
 
     def fork(self) -> Self:
-        """Return a live, independent copy: the state is a value, so little has to be copied."""
+        """Return a live, independent copy; a game's state is immutable, so little is copied."""
         if not vars(type(self)).get("quick"):
             return super().fork()
         twin = copy.copy(self)
         twin._turns = [*self._turns]
         if self._np_random is not None:
-            twin._np_random = _same(self._np_random)
+            twin._np_random = _copy_generator(self._np_random)
         return twin
 
-    def _playing(self) -> tuple[World, State]:
+    def _get_world_and_state(self) -> tuple[World, State]:
         if self.world is None or self.state is None:
             raise RuntimeError("there is no game: call reset() first")
         return self.world, self.state
 
-    def _shown(self, text: str) -> str:
+    def _add_admissible_commands(self, text: str) -> str:
+        """Return `text`, and below it the admissible commands if observations list them."""
         if not self.admissible:
             return text
         return text + "\n\nAdmissible commands:\n" + "\n".join(self.admissible_commands())
@@ -145,7 +156,10 @@ def make_alfworld(
     text: str | None = None,
     max_turns: int = 50,
 ) -> ALFWorldEnv:
-    """Make the environment over games that `open_games` finds, whose arguments come first; then `ALFWorldEnv`'s."""
+    """Make the environment over official games.
+
+    The first three arguments are those of `open_games`, the others those of `ALFWorldEnv`.
+    """
     return ALFWorldEnv(open_games(games, split, task_types), admissible, text, max_turns)
 
 
@@ -165,17 +179,18 @@ def make_household(
 
     Args:
         split: `train`, `valid` or `test`; no two share a task.
-        size: `tiny` (4 to 6 receptacles, 3 to 5 things), `small`, `medium` (as in ALFWorld) or `large`.
-        difficulty: 1 (the wanted things lie open, where one looks first) to 5 (hidden in unlikely places), one level or
-            several.
-        task_types: Task types to keep, with commas; all six when left out.
-        max_turns: Turn limit; when left out 20, 50, 50 and 100 by size, enough to look everywhere.
+        size: `tiny` (4 to 6 receptacles, 3 to 5 things), `small`, `medium` (as in ALFWorld) or
+            `large`.
+        difficulty: 1 (the wanted things lie open, where one looks first) to 5 (hidden in unlikely
+            places), one level or several.
+        task_types: Task types to keep, with commas; all six if left out.
+        max_turns: Turn limit; if left out 20, 50, 50 and 100 by size, enough to look everywhere.
         seed: Chooses which houses there are, and their order.
-        system: The system prompt; that of ALFWorld-v0, or a short one for `tiny`, when left out.
+        system: The system prompt; that of ALFWorld-v0, or a short one for `tiny`, if left out.
 
     The other arguments are those of `ALFWorldEnv`.
     """
-    get_dialect(text)
+    get_dialect(text)  # raises ValueError if there is no such form of text
     houses = Houses(split, size, difficulty, task_types, seed)
     if max_turns is None:
         max_turns = SIZES[size].turns
@@ -184,7 +199,16 @@ def make_household(
     return ALFWorldEnv(houses, admissible, text, max_turns, system)
 
 
-def _same(rng: np.random.Generator) -> np.random.Generator:
+def _succeeds(world: World, state: State, walkthrough: Sequence[str]) -> bool:
+    """Return whether commands do the task from a state, maybe before the last of them."""
+    for command in walkthrough:
+        state, _ = step(world, state, command)
+        if world.is_won(state):
+            return True
+    return False
+
+
+def _copy_generator(rng: np.random.Generator) -> np.random.Generator:
     """Return a copy of a generator; three times as fast as a deep copy."""
     source = rng.bit_generator
     if not isinstance(source, np.random.PCG64):
@@ -195,7 +219,12 @@ def _same(rng: np.random.Generator) -> np.random.Generator:
 
 
 def one_command(text: str, example: str = "look") -> tuple[str, str]:
-    """Return the command of a reply, and what is wrong with it if it has none."""
+    """Return the command of a reply, and an error for the agent, one of which is empty.
+
+    Args:
+        text: The reply: a command of one line, or any text with `<action>command</action>` in it.
+        example: A command that the error suggests if the tags are empty.
+    """
     tagged = _ACTION.search(text)
     command = (tagged[1] if tagged else text).strip()
     if tagged and not command:
@@ -203,11 +232,11 @@ def one_command(text: str, example: str = "look") -> tuple[str, str]:
             "",
             f"this reply has no command in its tags. Answer with one command, such as: {example}",
         )
-    lines = command.split("\n")  # other signs that end lines are for the game to refuse
+    lines = command.split("\n")  # the game refuses other signs that end lines
     if len(lines) > 1:
-        shown = lines[0][:_SHOWN]
         return (
             "",
-            f"this reply has {len(lines)} lines, and nothing was done. Answer with one command, such as: {shown}",
+            f"this reply has {len(lines)} lines, and nothing was done. "
+            f"Answer with one command, such as: {lines[0][:_QUOTED]}",
         )
     return command, ""

@@ -1,7 +1,8 @@
 """An agent that plays household tasks well from the observations alone, in either form of the text.
 
-It searches receptacles in the order of their chance of success for each turn, remembers what it saw, and then does the
-task. The chances (`priors.json`) were counted over the start of every game of the train split, and of no other.
+`Expert.act` returns its next command. It searches receptacles in the order of their chance of
+success for each turn, keeps what it saw in a `Memory`, and then does the task. The chances
+(`priors.json`) were counted over the start of every game of the train split, and of no other.
 """
 
 from __future__ import annotations
@@ -12,293 +13,376 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from .house import BECOMES, LOOK, TABLES, Chore
+from .house import LOOK, STATE_AFTER, TABLES, Chore
 from .play import NOTHING
 
 FILE = Path(__file__).with_name("priors.json")
-RARE = 0.002  # of a kind of receptacle, or of thing, that was not counted
+RARE = 0.002  # the chance of finding a thing where none was counted
+_NEEDLESS = 1e-6  # the worth of searching where nothing wanted can be: a last resort
+_MARK = "Your task is to:"
+_ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they are not needed
 
 
 @dataclass(frozen=True)
 class Priors:
-    """How often things are where at the start of a game."""
+    """How often things are where, and receptacles closed, at the start of a game."""
 
-    found: dict[
-        str, dict[str, float]
-    ]  # by kinds of thing and receptacle: the share that holds such a thing
-    shut: dict[str, float]  # for each kind of receptacle the share that is closed at first
+    # By kind of thing and kind of receptacle: the share of such receptacles with such a thing,
+    # among the games that have one.
+    found: dict[str, dict[str, float]]
+    shut: dict[str, float]  # for each kind of receptacle the share that is closed
 
-    def chance(self, thing: str, receptacle: str) -> float:
-        """Return how likely one receptacle of a kind holds a thing of a kind."""
-        return max(self.found.get(thing, {}).get(receptacle, 0.0), RARE)
+    def chance_inside(self, thing_kind: str, receptacle_kind: str) -> float:
+        """Return how likely a thing of a kind is in or on one receptacle of a kind."""
+        return max(self.found.get(thing_kind, {}).get(receptacle_kind, 0.0), RARE)
+
+    def chance_closed(self, receptacle_kind: str) -> float:
+        """Return how likely a receptacle of a kind is closed."""
+        return self.shut.get(receptacle_kind, 0.0)
 
 
 @cache
 def load_priors() -> Priors:
+    """Return the priors of the official train split."""
     return Priors(**json.loads(FILE.read_text("utf-8")))
 
 
-MARK = "Your task is to:"
+class _SentenceForm(NamedTuple):
+    task_type: str
+    pattern: str  # a regex with the groups `thing` and `target`
 
-_SENTENCES = [
-    (task_type, form.format(thing=r"(?P<thing>\w+)", target=r"(?P<target>\w+)"))
-    for task_type, forms in TABLES["sentences"].items()
-    for form in forms
-]
+
+def _make_sentence_forms() -> list[_SentenceForm]:
+    forms = []
+    for task_type, sentences in TABLES["sentences"].items():
+        for sentence in sentences:
+            pattern = sentence.format(thing=r"(?P<thing>\w+)", target=r"(?P<target>\w+)")
+            forms.append(_SentenceForm(task_type, pattern))
+    return forms
+
+
+_SENTENCE_FORMS = _make_sentence_forms()
 
 
 def parse_task(text: str) -> Chore:
-    """Return the task of a game's first text. Raises ValueError where none is stated in ALFWorld's words."""
-    _, mark, rest = text.partition(MARK)
-    sentence = rest.strip().partition("\n")[0].rstrip(". ")
+    """Return the task that the first text of a game states.
+
+    Raises:
+        ValueError: The text states no task in ALFWorld's words.
+    """
+    _, mark, after_mark = text.partition(_MARK)
     if not mark:
-        raise ValueError(f"the text {text[:60]!r} states no task: it has no {MARK!r}")
-    for task_type, form in _SENTENCES:
-        if match := re.fullmatch(form, sentence):
-            return Chore(task_type, match["thing"], match["target"])
+        raise ValueError(f"the text {text[:60]!r} states no task: it has no {_MARK!r}")
+    sentence = after_mark.strip().partition("\n")[0].rstrip(". ")
+    for form in _SENTENCE_FORMS:
+        match = re.fullmatch(form.pattern, sentence)
+        if match:
+            return Chore(form.task_type, match["thing"], match["target"])
     raise ValueError(
-        f"the task {sentence!r} is in none of ALFWorld's forms, such as 'put a clean mug in cabinet'"
+        f"the task {sentence!r} is in none of ALFWorld's forms, "
+        "such as 'put a clean mug in cabinet'"
     )
 
 
-_NAME = r"[a-z]+ \d+"
-_SEEN = re.compile(rf"(?:On the|The) ({_NAME})(?: is open\. In it)?, you see ([^.]*)\.")
-_SHUT = re.compile(rf"The ({_NAME}) is closed\.")
-_CLOSED = re.compile(rf"You close the ({_NAME})\.")
-_LISTED = re.compile(rf"\ba ({_NAME})")
-_TAKEN = re.compile(rf"You pick up the ({_NAME}) from the ({_NAME})\.")
-_PUT = re.compile(rf"You (?:move|put) the ({_NAME}) (?:to|in/on) the ({_NAME})\.")
-_TREATED = re.compile(rf"You (clean|heat|cool) the ({_NAME}) using the {_NAME}\.")
-
-
 def kind_of(name: str) -> str:
-    """Return `mug` for `mug 2`."""
+    """Return the kind of a thing or receptacle: `mug 2` -> `mug`."""
     return name.partition(" ")[0]
+
+
+# What the game says. The text before alfworld 0.4 has other words for putting a thing down.
+_NAME = r"[a-z]+ \d+"
+_CONTENTS = re.compile(rf"(?:On the|The) ({_NAME})(?: is open\. In it)?, you see ([^.]*)\.")
+_IS_CLOSED = re.compile(rf"The ({_NAME}) is closed\.")
+_CLOSED_NOW = re.compile(rf"You close the ({_NAME})\.")
+_LISTED_NAME = re.compile(rf"\ba ({_NAME})")
+_TAKEN = re.compile(rf"You pick up the (?P<thing>{_NAME}) from the (?P<place>{_NAME})\.")
+_PUT = re.compile(rf"You (?:move|put) the (?P<thing>{_NAME}) (?:to|in/on) the (?P<place>{_NAME})\.")
+_TREATED = re.compile(rf"You (?P<verb>clean|heat|cool) the (?P<thing>{_NAME}) using the {_NAME}\.")
 
 
 @dataclass
 class Memory:
-    """What is known of a house."""
+    """What is known of a house. Things and receptacles are called by their names.
 
-    receptacles: list[str]  # the receptacles that the first text lists, from the last to the first
-    contents: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # what was last seen in or on each receptacle
-    shut: set[str] = field(default_factory=set)  # the receptacles that are closed
-    held: str = ""  # the thing in hand, empty for none
-    states: dict[str, set[str]] = field(
-        default_factory=dict
-    )  # of things that were treated: `clean`, `hot`, `cool`
-    here: set[str] = field(default_factory=set)  # the receptacles within reach, as far as known
-    groups: dict[str, set[str]] = field(
-        default_factory=dict
-    )  # receptacles known to be at the same place, by each
-    old: bool | None = (
-        None  # whether the text is that before alfworld 0.4; None while that is not known
-    )
-    refused: set[str] = field(
-        default_factory=set
-    )  # the commands that the game answered with `Nothing happens.`
+    Args:
+        receptacles: The receptacles that the first text lists, from the last to the first.
+        contents: What was last seen in or on each receptacle.
+        closed: The receptacles that are closed.
+        in_hand: The thing in hand, empty for none.
+        states: The states of things that were treated: `clean`, `hot`, `cool`.
+        within_reach: The receptacles at the agent's place, as far as known.
+        same_place: For a receptacle all those known to be at its place. They share one set.
+        uses_old_text: Whether the text is that before alfworld 0.4; None as long as it is not
+            known.
+        refused: The commands that the game answered with `Nothing happens.`
+    """
+
+    receptacles: list[str]
+    contents: dict[str, list[str]] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    in_hand: str = ""
+    states: dict[str, set[str]] = field(default_factory=dict)
+    within_reach: set[str] = field(default_factory=set)
+    same_place: dict[str, set[str]] = field(default_factory=dict)
+    uses_old_text: bool | None = None
+    refused: set[str] = field(default_factory=set)
 
     @classmethod
-    def of_room(cls, text: str) -> Memory:
-        """Return the memory after the first text of a game."""
+    def from_first_text(cls, text: str) -> Memory:
+        """Return the memory after the first text of a game, which lists the receptacles."""
         room = text.partition("you see ")[2].partition("\n")[0]
-        return cls(_LISTED.findall(room)[::-1])  # the last is that with the number 1
+        names = _LISTED_NAME.findall(room)
+        return cls(receptacles=names[::-1])  # the game lists `drawer 1` last
 
-    def read(self, command: str, text: str) -> None:
-        """Update the memory with the answer `text` to `command`."""
-        goes_to = command[6:] if command.startswith("go to ") else ""
-        if text.startswith(NOTHING):
-            if not self.here or goes_to not in self.receptacles:
-                self.refused.add(command)
-                return
-            self.here |= self.groups.get(
-                goes_to, {goes_to}
-            )  # one cannot go where one is: it is at this place too
-            self.groups.update(dict.fromkeys(self.here, self.here))
+    def update(self, command: str, answer: str) -> None:
+        """Learn from the game's answer to a command."""
+        destination = command.removeprefix("go to ") if command.startswith("go to ") else ""
+        if answer.startswith(NOTHING):
+            self._learn_from_refusal(command, destination)
             return
-        if goes_to:
-            self.here = self.groups.setdefault(goes_to, {goes_to})
-            if text.startswith("You arrive at "):  # some wrappers leave this out
-                self.old = text.startswith("You arrive at loc ")
-        self.shut.update(_SHUT.findall(text), _CLOSED.findall(text))
-        for name, listed in _SEEN.findall(text):
-            self.shut.discard(name)
-            self.contents[name] = _LISTED.findall(listed)
-        if found := _TAKEN.match(text):
-            self.held = found[1]
-            self.contents[found[2]] = [
-                thing for thing in self.contents.get(found[2], []) if thing != found[1]
-            ]
-        elif found := _PUT.match(text):
-            self.held = ""
-            self.contents.setdefault(found[2], []).append(found[1])
-        elif found := _TREATED.match(text):
-            states = self.states.setdefault(found[2], set())
-            states -= {"hot", "cool"} if found[1] != "clean" else set()
-            states.add(BECOMES[found[1]])
+        if destination:
+            self.within_reach = self.same_place.setdefault(destination, {destination})
+            if answer.startswith("You arrive at "):  # some wrappers leave this out
+                self.uses_old_text = answer.startswith("You arrive at loc ")
+        self.closed.update(_IS_CLOSED.findall(answer), _CLOSED_NOW.findall(answer))
+        for receptacle, things in _CONTENTS.findall(answer):
+            self.closed.discard(receptacle)
+            self.contents[receptacle] = _LISTED_NAME.findall(things)
+        self._learn_about_thing(answer)
 
-    def things(self, kind: str) -> list[tuple[str, str]]:
+    def _learn_from_refusal(self, command: str, destination: str) -> None:
+        """Note a refused command, or that its destination is at the agent's place already."""
+        if not self.within_reach or destination not in self.receptacles:
+            self.refused.add(command)
+            return
+        # The game refuses to go where the agent is, so the destination is at the same place.
+        # The set grows in place, as `same_place` shares it.
+        self.within_reach |= self.same_place.get(destination, {destination})
+        self.same_place.update(dict.fromkeys(self.within_reach, self.within_reach))
+
+    def _learn_about_thing(self, answer: str) -> None:
+        """Note that a thing was taken, put down or treated, if the answer says so."""
+        if taken := _TAKEN.match(answer):
+            self.in_hand = taken["thing"]
+            things = self.contents.get(taken["place"], [])
+            self.contents[taken["place"]] = [thing for thing in things if thing != taken["thing"]]
+        elif put := _PUT.match(answer):
+            self.in_hand = ""
+            self.contents.setdefault(put["place"], []).append(put["thing"])
+        elif treated := _TREATED.match(answer):
+            states = self.states.setdefault(treated["thing"], set())
+            if treated["verb"] in ("heat", "cool"):
+                states -= {"hot", "cool"}  # a thing is one of them at most
+            states.add(STATE_AFTER[treated["verb"]])
+
+    def find_things(self, kind: str) -> list[tuple[str, str]]:
         """Return the things of a kind that were seen, each with its receptacle."""
-        return [
-            (thing, place)
-            for place, seen in self.contents.items()
-            for thing in seen
-            if kind_of(thing) == kind
-        ]
+        things = []
+        for receptacle, contents in self.contents.items():
+            things += [(thing, receptacle) for thing in contents if kind_of(thing) == kind]
+        return things
 
-    def of_kind(self, kind: str) -> list[str]:
+    def list_receptacles(self, kind: str) -> list[str]:
+        """Return the receptacles of a kind."""
         return [name for name in self.receptacles if kind_of(name) == kind]
 
-    def known(self, receptacle: str) -> bool:
+    def was_seen(self, receptacle: str) -> bool:
         """Return whether it is known if a receptacle has to be opened."""
-        return receptacle in self.contents or receptacle in self.shut
+        return receptacle in self.contents or receptacle in self.closed
 
     def forget(self) -> None:
-        """Forget what is where and what was refused, so that a search begins anew."""
+        """Forget what is where and what was refused, so that a search begins again."""
         self.contents.clear()
         self.refused.clear()
 
 
-_MOVE, _PUT_OLD = "move {} to {}", "put {} in/on {}"
-_FORMS = {False: (_MOVE,), True: (_PUT_OLD,), None: (_MOVE, _PUT_OLD)}  # by `Memory.old`
-_ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they are not needed
+_MOVE = "move {} to {}"
+_PUT_OLD = "put {} in/on {}"
+_PUT_FORMS = {False: (_MOVE,), True: (_PUT_OLD,), None: (_MOVE, _PUT_OLD)}
+"""The commands that may put a thing down, by `Memory.uses_old_text`."""
+
+
+class _Choice(NamedTuple):
+    """A command, and the receptacle where it has to be given."""
+
+    receptacle: str
+    command: str
 
 
 class Expert:
     """Plays one episode after the other: a text that states a task begins a new one.
 
-    If another action is taken than it proposed, set `command` to that action; it continues from there. `priors` say
-    where things are usually found; they are those of the official train split when left out.
+    If another action is taken than it proposed, set `command` to that action; it continues from
+    there.
+
+    Args:
+        priors: Where things are usually found; those of the official train split if left out.
     """
 
     def __init__(self, priors: Priors | None = None) -> None:
         self.priors = priors or load_priors()
-        self.memory = Memory([])
+        self.memory = Memory(receptacles=[])
         self.task = Chore("", "", "")
         self.command = ""
 
     def act(self, observation: str) -> str:
-        """Return the next command after what the game said. Raises ValueError where a first text states no task."""
+        """Return the next command after an observation.
+
+        Raises:
+            ValueError: The first observation states no task.
+        """
         text = observation.partition(_ADMISSIBLE)[0].strip()
-        if MARK in text:
-            self.task, self.memory = parse_task(text), Memory.of_room(text)
-        elif not self.command:
-            raise ValueError(
-                f"the first text, {text[:60]!r}, states no task; begin with the first text of a game"
-            )
+        if _MARK in text:
+            self.task = parse_task(text)
+            self.memory = Memory.from_first_text(text)
+        elif self.command:
+            self.memory.update(self.command, text)
         else:
-            self.memory.read(self.command, text)
-        self.command = self._next()
-        if not self.command:  # a new search begins
+            raise ValueError(
+                f"the first text, {text[:60]!r}, states no task; "
+                "begin with the first text of a game"
+            )
+        self.command = self._choose_command()
+        if not self.command:
             self.memory.forget()
-            self.command = self._next() or "look"
+            self.command = self._choose_command() or "look"
         return self.command
 
-    def _next(self) -> str:
-        """Return the next command; empty where nothing is left to try."""
-        memory, task = self.memory, self.task
-        if not memory.held:
-            return self._take() or self._search(task.thing)
-        if kind_of(memory.held) != task.thing:
-            return self._put_into(self._spare())
-        if task.task_type == LOOK:
-            lamps = ((place, f"use {lamp}") for lamp, place in memory.things(task.target))
-            return self._first(lamps, inside=False) or self._search(task.target)
-        if task.verb and BECOMES[task.verb] not in memory.states.get(memory.held, ()):
-            places = memory.of_kind(task.tool)
-            return self._first(
-                ((place, f"{task.verb} {memory.held} with {place}") for place in places),
-                inside=False,
-            )
-        return self._put_into(self._targets())
+    def _choose_command(self) -> str:
+        """Return the next command, empty if nothing is left to try.
 
-    def _take(self) -> str:
-        kept = self._targets()[:1] if self.task.number > 1 else []
-        seen = self.memory.things(self.task.thing)
-        wanted = (
-            (thing, place)
-            for thing, place in seen
-            if place not in kept and not self._needless(place)
-        )
-        return self._first((place, f"take {thing} from {place}") for thing, place in wanted)
-
-    def _put_into(self, places: list[str]) -> str:
-        held, forms = self.memory.held, _FORMS[self.memory.old]
-        return self._first((place, form.format(held, place)) for place in places for form in forms)
-
-    def _first(self, choices: Iterable[tuple[str, str]], inside: bool = True) -> str:
-        """Return what leads to the first command that the game does not refuse, of (place, command); empty for none.
-
-        That is to go to the place first and, where the command reaches `inside` it, to open it.
+        The steps of every task: find a wanted thing and take it, treat it if the task asks for
+        that, put it where it belongs. For a look, find a lamp and turn it on with the thing in
+        hand.
         """
         memory = self.memory
-        place, command = next(
-            (choice for choice in choices if choice[1] not in memory.refused), ("", "")
-        )
-        if place and place not in memory.here:
-            return f"go to {place}"
-        return f"open {place}" if inside and place in memory.shut else command
-
-    def _targets(self) -> list[str]:  # best first: those that hold such things, then the nearest
-        memory, kind = self.memory, self.task.thing
-
-        def work(place: str) -> tuple[int, float]:
-            already = sum(kind_of(thing) == kind for thing in memory.contents.get(place, []))
-            opening = float(place in memory.shut)
-            if not memory.known(place):
-                opening = self.priors.shut.get(kind_of(place), 0.0)
-            return -already, opening + (place not in memory.here)
-
-        return sorted(memory.of_kind(self.task.target), key=work)
-
-    def _spare(
-        self,
-    ) -> list[
-        str
-    ]:  # where to put a thing that is not wanted, best first: usual places, then near ones
-        memory, kind = self.memory, kind_of(self.memory.held)
-        unlikely = {
-            place
-            for place in memory.receptacles
-            if self.priors.chance(kind, kind_of(place)) <= RARE
-        }
-        return sorted(
-            memory.receptacles, key=lambda place: (place in unlikely, place not in memory.here)
-        )
-
-    def _search(self, kind: str) -> str:
-        """Return the next command of the search, towards the most promising receptacle; empty where all were seen."""
-        memory, task = self.memory, self.task
-        wanted = (
-            {kind, task.target}
-            if task.task_type == LOOK and not memory.things(task.target)
-            else {kind}
-        )
-        left = [place for place in memory.receptacles if place not in memory.contents]
-        left = [
-            place for place in left if not {f"go to {place}", f"examine {place}"} & memory.refused
-        ]
-        if not left:
-            return ""
-        place = max(left, key=lambda place: self._worth(place, wanted))
-        likely_shut = place in memory.shut or self.priors.shut.get(kind_of(place), 0.0) > 0.5
-        looks = [f"open {place}"] * likely_shut + [f"examine {place}"]
-        return self._first(((place, look) for look in looks), inside=False)
-
-    def _worth(self, place: str, wanted: set[str]) -> float:
-        """Return the chance of finding something wanted in a receptacle, for each turn that it takes."""
-        if self._needless(place):
-            return 1e-6
-        memory, kind = self.memory, kind_of(place)
-        turns = 1.0  # what is within reach is opened, or else examined, in one
-        if place not in memory.here:
-            turns += 1.0 if place in memory.shut else self.priors.shut.get(kind, 0.0)
-        return sum(self.priors.chance(thing, kind) for thing in wanted) / turns
-
-    def _needless(self, place: str) -> bool:
-        """Return whether no such thing can be there yet: the task would have been done at the start."""
         task = self.task
-        return kind_of(place) == task.target and task.number == 1 and not task.verb
+        if not memory.in_hand:
+            return self._choose_take() or self._choose_search(task.thing)
+        if kind_of(memory.in_hand) != task.thing:
+            return self._choose_put(self._rank_spare_places())
+        if task.task_type == LOOK:
+            lamps = memory.find_things(task.target)
+            choices = [_Choice(receptacle, f"use {lamp}") for lamp, receptacle in lamps]
+            # A lamp works in a closed receptacle too.
+            command = self._approach(choices, reaches_inside=False)
+            return command or self._choose_search(task.target)
+        states = memory.states.get(memory.in_hand, ())
+        if task.verb and STATE_AFTER[task.verb] not in states:
+            choices = [
+                _Choice(appliance, f"{task.verb} {memory.in_hand} with {appliance}")
+                for appliance in memory.list_receptacles(task.appliance)
+            ]
+            return self._approach(choices, reaches_inside=False)
+        return self._choose_put(self._rank_targets())
+
+    def _choose_take(self) -> str:
+        """Return what leads to a wanted thing that was seen, empty for none."""
+        # Of two wanted things the first stays where it was put: both belong into one receptacle.
+        finished = self._rank_targets()[:1] if self.task.number > 1 else []
+        choices = [
+            _Choice(receptacle, f"take {thing} from {receptacle}")
+            for thing, receptacle in self.memory.find_things(self.task.thing)
+            if receptacle not in finished and not self._is_needless(receptacle)
+        ]
+        return self._approach(choices, reaches_inside=True)
+
+    def _choose_put(self, receptacles: list[str]) -> str:
+        """Return what leads to putting down the thing in hand, trying `receptacles` in order."""
+        choices = []
+        for receptacle in receptacles:
+            for form in _PUT_FORMS[self.memory.uses_old_text]:
+                command = form.format(self.memory.in_hand, receptacle)
+                choices.append(_Choice(receptacle, command))
+        return self._approach(choices, reaches_inside=True)
+
+    def _choose_search(self, kind: str) -> str:
+        """Return the next command of the search for a kind of thing, empty if all was searched."""
+        memory = self.memory
+        wanted_kinds = {kind}
+        if self.task.task_type == LOOK and not memory.find_things(self.task.target):
+            wanted_kinds.add(self.task.target)
+        unsearched = []
+        for receptacle in memory.receptacles:
+            visits = {f"go to {receptacle}", f"examine {receptacle}"}
+            if receptacle not in memory.contents and not visits & memory.refused:
+                unsearched.append(receptacle)
+        if not unsearched:
+            return ""
+        receptacle = max(
+            unsearched, key=lambda receptacle: self._estimate_worth(receptacle, wanted_kinds)
+        )
+        choices = [_Choice(receptacle, f"examine {receptacle}")]
+        chance_closed = self.priors.chance_closed(kind_of(receptacle))
+        if receptacle in memory.closed or chance_closed > 0.5:
+            choices.insert(0, _Choice(receptacle, f"open {receptacle}"))
+        return self._approach(choices, reaches_inside=False)
+
+    def _approach(self, choices: Iterable[_Choice], reaches_inside: bool) -> str:
+        """Return what leads to the first command that the game did not refuse, empty for none.
+
+        Args:
+            choices: The commands, best first.
+            reaches_inside: Whether a closed receptacle has to be opened before the command.
+
+        Returns:
+            A `go to` or `open` if that has to come first, else the command.
+        """
+        memory = self.memory
+        for receptacle, command in choices:
+            if command in memory.refused:
+                continue
+            if receptacle not in memory.within_reach:
+                return f"go to {receptacle}"
+            if reaches_inside and receptacle in memory.closed:
+                return f"open {receptacle}"
+            return command
+        return ""
+
+    def _rank_targets(self) -> list[str]:
+        """Return the receptacles where the wanted things belong, best first.
+
+        Those with the most such things come first, then those that take the fewest turns to reach.
+        """
+        memory = self.memory
+
+        def rank(receptacle: str) -> tuple[int, float]:
+            contents = memory.contents.get(receptacle, [])
+            wanted_inside = sum(kind_of(thing) == self.task.thing for thing in contents)
+            turns_to_open = float(receptacle in memory.closed)
+            if not memory.was_seen(receptacle):
+                turns_to_open = self.priors.chance_closed(kind_of(receptacle))
+            turns_to_go = receptacle not in memory.within_reach
+            return -wanted_inside, turns_to_open + turns_to_go
+
+        return sorted(memory.list_receptacles(self.task.target), key=rank)
+
+    def _rank_spare_places(self) -> list[str]:
+        """Return where to put an unwanted thing, best first: usual places, then near ones."""
+        memory = self.memory
+        thing_kind = kind_of(memory.in_hand)
+
+        def rank(receptacle: str) -> tuple[bool, bool]:
+            is_unusual = self.priors.chance_inside(thing_kind, kind_of(receptacle)) <= RARE
+            return is_unusual, receptacle not in memory.within_reach
+
+        return sorted(memory.receptacles, key=rank)
+
+    def _estimate_worth(self, receptacle: str, wanted_kinds: set[str]) -> float:
+        """Return the chance of finding a wanted thing in a receptacle, per turn that it takes."""
+        if self._is_needless(receptacle):
+            return _NEEDLESS
+        memory = self.memory
+        kind = kind_of(receptacle)
+        turns = 1.0  # what is within reach is opened, or else examined, in one turn
+        if receptacle not in memory.within_reach:
+            turns += 1.0 if receptacle in memory.closed else self.priors.chance_closed(kind)
+        chance = sum(self.priors.chance_inside(thing_kind, kind) for thing_kind in wanted_kinds)
+        return chance / turns
+
+    def _is_needless(self, receptacle: str) -> bool:
+        """Return whether no wanted thing is there, as the task would be done at the start."""
+        task = self.task
+        return kind_of(receptacle) == task.target and task.number == 1 and not task.verb

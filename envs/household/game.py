@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .pddl import parse_problem
 from .world import World, get_dialect, make_world
@@ -23,11 +23,18 @@ TASK_TYPES = (
 SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
 """The splits of the official games."""
 
-_PUT = re.compile(r"(?:move|put) (.+) (?:to|in/on) (.+)")
-_TASK_LINE = re.compile(r'("task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*)("(?:[^"\\]|\\.)*")')
+_PUT_COMMAND = re.compile(r"(?:move|put) (.+) (?:to|in/on) (.+)")
+# The rule of a grammar that differs from game to game: `"task": [{"rhs": "Your task is to: ..."`.
+_TASK_RULE = re.compile(
+    r"""
+    (?P<before> "task" \s*:\s* \[ \s* \{ \s* "rhs" \s*:\s* )
+    (?P<sentence> " (?: [^"\\] | \\. )* " )   # a JSON string
+    """,
+    re.VERBOSE,
+)
 _COMMENT = re.compile(r";[^\n]*")
-# sha256 (first 16 digits) of the rules that `play` and `grammar` were written from, blanks and comments aside: those of
-# the official games, those that alfworld 0.4.2 ships for making new ones, and those of the official games before
+# Digests (see `_digest`) of the rules that `play` was written from: those of the official games,
+# those that alfworld 0.4.2 ships for making new ones, and those of the official games before
 # alfworld's own patch to version 2.1.2, which added `help` and renamed `put`.
 _DOMAINS = ("abd977daed3ce87d", "9f953aecdc35af60", "4c70787d391c88d2")
 _GRAMMARS = {
@@ -35,16 +42,17 @@ _GRAMMARS = {
     "d1588fc1bc2859ce": "current",
     "f8435e3d06cdb224": "old",
 }
+"""The form of the text of each grammar."""
 
 
 @dataclass(frozen=True)
 class Game:
-    """A game as its file holds it.
+    """A game as its file has it.
 
     Args:
         id: Names the game; official games are called `split/task folder/trial`.
-        split: `train`, `valid_train`, `valid_seen`, `valid_unseen`; empty where the file does not say.
-        task_type: One of `TASK_TYPES`; empty where the file does not say.
+        split: One of `SPLITS`; empty if the file does not say.
+        task_type: One of `TASK_TYPES`; empty if the file does not say.
         task: The sentence that states the task.
         problem: The PDDL problem.
         walkthrough: An expert's commands, for grading and demonstrations only.
@@ -62,9 +70,13 @@ class Game:
     text: str = "current"
 
     def world(self, text: str | None = None) -> World:
-        """Return the house of this game, in the form of text of its file or in another.
+        """Return the house of this game.
 
-        Raises ValueError where the game does not parse, or any command would win it; the message names it.
+        Args:
+            text: The form of its text; that of the game's file if left out.
+
+        Raises:
+            ValueError: The game does not parse, or any command would win it; the message names it.
         """
         dialect = get_dialect(text or self.text)
         try:
@@ -75,51 +87,65 @@ class Game:
             raise ValueError(
                 f"game {self.id}: its pddl_problem is no house of ALFWorld ({error!r})"
             ) from None
-        if world.won(world.start):
+        if world.is_won(world.start):
             raise ValueError(
-                f"game {self.id}: its goal holds before a command is given, so any command would be paid"
+                f"game {self.id}: its goal holds before a command is given, "
+                "so any command would be paid"
             )
         return world
 
     def walk(self, text: str | None = None) -> list[str]:
-        """Return the walkthrough in the words of a form of text."""
+        """Return the walkthrough in the words of a form of text; that of the file if left out."""
         dialect = get_dialect(text or self.text)
-        return [
-            _PUT.sub(rf"{dialect.put} \1 {dialect.into} \2", command)
-            for command in self.walkthrough
-        ]
+        put_command = rf"{dialect.put} \1 {dialect.into} \2"
+        return [_PUT_COMMAND.sub(put_command, command) for command in self.walkthrough]
 
 
 def game_of_row(row: Any, where: str) -> Game:
-    """Return the game of one JSON row: `task, pddl_problem`, and maybe `id, split, task_type, walkthrough, solvable`.
+    """Return the game of one JSON row.
 
-    Raises ValueError where a field is missing or of another kind; the message begins with `where`.
+    Args:
+        row: An object with `task`, `pddl_problem` and maybe `id`, `split`, `task_type`,
+            `walkthrough`, `solvable`.
+        where: The file and line of the row, for messages; also the game's id if the row has none.
+
+    Raises:
+        ValueError: A field is missing or has another type; the message begins with `where`.
     """
     if not isinstance(row, dict):
         raise ValueError(
             f"{where} is a {type(row).__name__}; a game is a JSON object with task and pddl_problem"
         )
-    task_type = _field(row, "task_type", where, "")
+    task_type = _get_text(row, "task_type", where, default="")
     if task_type and task_type not in TASK_TYPES:
         raise ValueError(
             f"{where} has task_type {task_type!r}; the task types are {', '.join(TASK_TYPES)}"
         )
     return Game(
-        _field(row, "id", where, where),
-        _field(row, "split", where, ""),
-        task_type,
-        _field(row, "task", where),
-        _field(row, "pddl_problem", where),
-        _walkthrough(row, where),
-        row.get("solvable", True) is not False,
+        id=_get_text(row, "id", where, default=where),
+        split=_get_text(row, "split", where, default=""),
+        task_type=task_type,
+        task=_get_text(row, "task", where),
+        problem=_get_text(row, "pddl_problem", where),
+        walkthrough=_get_walkthrough(row, where),
+        solvable=row.get("solvable", True) is not False,
     )
 
 
 def read_game(path: Path, id: str = "", split: str = "") -> Game:
-    """Read an official `game.tw-pddl` file; task type and, unless given, id and split are taken from its folders.
+    """Read an official `game.tw-pddl` file.
 
-    Raises FileNotFoundError where there is no such file; ValueError where the file is no game, or has other rules than
-    ALFWorld's.
+    The task type comes from the names of its folders, as in
+    `valid_seen/pick_heat_then_place_in_recep-Egg-None-Fridge-1/trial_1/game.tw-pddl`.
+
+    Args:
+        path: The file.
+        id: The id of the game; its last three folders if left out.
+        split: The split of the game; that of its folders if left out.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is no game, or has other rules than ALFWorld's.
     """
     if not path.is_file():
         raise FileNotFoundError(f"game file {path} does not exist")
@@ -130,47 +156,83 @@ def read_game(path: Path, id: str = "", split: str = "") -> Game:
         raise ValueError(f"{where} is not JSON in UTF-8: {error}") from None
     if not isinstance(data, dict):
         raise ValueError(
-            f"{where} is a {type(data).__name__}; a game is a JSON object with grammar and pddl_problem"
+            f"{where} is a {type(data).__name__}; "
+            "a game is a JSON object with grammar and pddl_problem"
         )
-    grammar = _field(data, "grammar", where)
-    if (task := _TASK_LINE.search(grammar)) is None:
-        raise ValueError(f'{where}: its grammar has no rule "task"')
-    if (text := _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))) is None:
-        raise ValueError(
-            f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones that turngym plays"
-        )
-    if _digest(_COMMENT.sub("", _field(data, "pddl_domain", where)).lower()) not in _DOMAINS:
-        raise ValueError(
-            f"{where}: its pddl_domain differs from ALFWorld's, whose rules are the only ones supported"
-        )
+    rules = _read_rules(data, where)
     folders = path.resolve().parent.parts
-    kind = next(
-        (
-            part.partition("-")[0]
-            for part in reversed(folders)
-            if part.partition("-")[0] in TASK_TYPES
-        ),
-        "",
+    task_type = ""
+    for folder in reversed(folders):
+        folder_type = folder.partition("-")[0]
+        if folder_type in TASK_TYPES:
+            task_type = folder_type
+            break
+    if not split:
+        split = next((folder for folder in reversed(folders) if folder in SPLITS), "")
+    return Game(
+        id=id or "/".join(folders[-3:]),
+        split=split,
+        task_type=task_type,
+        task=rules.task,
+        problem=_get_text(data, "pddl_problem", where),
+        walkthrough=_get_walkthrough(data, where),
+        solvable=data.get("solvable", True) is not False,
+        text=rules.text,
     )
-    split = split or next((part for part in reversed(folders) if part in SPLITS), "")
-    sentence, problem = str(json.loads(task[2], strict=False)), _field(data, "pddl_problem", where)
-    walk, solvable = _walkthrough(data, where), data.get("solvable", True) is not False
-    return Game(id or "/".join(folders[-3:]), split, kind, sentence, problem, walk, solvable, text)
 
 
-def _field(row: Mapping[str, Any], name: str, where: str, default: str | None = None) -> str:
+class _Rules(NamedTuple):
+    """What the rules of an official file say about its game."""
+
+    task: str  # the sentence that states the task
+    text: str  # the form of the text, `current` or `old`
+
+
+def _read_rules(data: Mapping[str, Any], where: str) -> _Rules:
+    """Read the grammar of an official file, after a check that all rules in it are ALFWorld's.
+
+    `play` has these rules built in, so a file with others would be played wrongly.
+
+    Raises:
+        ValueError: The grammar or the domain is another one.
+    """
+    grammar = _get_text(data, "grammar", where)
+    task_rule = _TASK_RULE.search(grammar)
+    if task_rule is None:
+        raise ValueError(f'{where}: its grammar has no rule "task"')
+    text = _GRAMMARS.get(_digest(_TASK_RULE.sub(r'\g<before>""', grammar)))
+    if text is None:
+        raise ValueError(
+            f"{where}: its grammar is not ALFWorld's, "
+            "whose sentences are the only ones that turngym plays"
+        )
+    domain = _COMMENT.sub("", _get_text(data, "pddl_domain", where)).lower()
+    if _digest(domain) not in _DOMAINS:
+        raise ValueError(
+            f"{where}: its pddl_domain differs from ALFWorld's, "
+            "whose rules are the only ones supported"
+        )
+    # Official sentences have line breaks, which strict JSON does not allow in a string.
+    task = str(json.loads(task_rule["sentence"], strict=False))
+    return _Rules(task, text)
+
+
+def _get_text(row: Mapping[str, Any], name: str, where: str, default: str | None = None) -> str:
+    """Return a text field of a game; raise ValueError if it is no text, or missing.
+
+    `default` is returned for a missing field, unless it is None.
+    """
     value = row.get(name, default)
     if not isinstance(value, str):
-        found = "is missing" if value is None else f"is a {type(value).__name__}"
-        raise ValueError(f"{where}: field {name!r} {found}; a game needs it as text")
+        fault = "is missing" if value is None else f"is a {type(value).__name__}"
+        raise ValueError(f"{where}: field {name!r} {fault}; a game needs it as text")
     return value
 
 
-def _walkthrough(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+def _get_walkthrough(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     walkthrough = row.get("walkthrough") or []
-    if not isinstance(walkthrough, Sequence) or not all(
-        isinstance(command, str) for command in walkthrough
-    ):
+    is_list = isinstance(walkthrough, Sequence)
+    if not is_list or not all(isinstance(command, str) for command in walkthrough):
         raise ValueError(
             f"{where}: field 'walkthrough' is {walkthrough!r}; it is a list of commands"
         )
@@ -178,4 +240,5 @@ def _walkthrough(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 
 def _digest(text: str) -> str:
+    """Return the first 16 hexadecimal digits of the sha256 of a text without its white space."""
     return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:16]

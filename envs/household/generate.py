@@ -1,14 +1,17 @@
 """Generated houses, fixed by an index; each has a task that can be done.
 
-What makes a house's task decides its split: a tenth of all tasks is `valid`, a tenth `test`, the others `train`, so no
-two splits ever share a task, whatever their seeds, sizes and difficulties.
+`Houses` is the set of games that the environment plays; `make_house` makes one of its houses, and
+`draw_house` draws a house from random numbers.
+
+The split of a house follows from its task: a tenth of all tasks is `valid`, a tenth `test`, the
+others `train`, so no two splits ever share a task, whatever their seeds, sizes and difficulties.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..keyed_random import KeyedRandom
 from ..splits import check_split, in_split
@@ -18,7 +21,7 @@ from .house import (
     LAMP,
     LOOK,
     PAIRED,
-    PICKED_UP,
+    PORTABLE,
     ROOMS,
     TABLES,
     THINGS,
@@ -27,17 +30,17 @@ from .house import (
     Receptacle,
     Thing,
     chores,
-    hiding,
+    list_hiding_places,
 )
-from .library import WORLDS, Games, task_types_of
+from .library import WORLDS, Games, parse_task_types
 from .pddl import to_pddl
 from .world import World, get_dialect, make_world
 
-NUMBER = 1_000_000  # houses of a set
-ATTEMPTS = 10_000
-MOVES = 3  # times that a thing is put elsewhere, on average, before a house is given up
-COPIES = 3  # things of one kind, the wanted ones aside
-_ODD = 8  # one thing in so many lies elsewhere than usual
+HOUSES_PER_SET = 1_000_000
+ATTEMPTS = 10_000  # chores that are tried before a split is said to have no house
+MOVES = 3  # times that each thing is put elsewhere, on average, before a house is given up
+MAX_COPIES = 3  # things of one kind, except the wanted ones
+_ODD = 8  # one thing in so many lies elsewhere than usual; one in so many is clean
 _SHARED = 6  # one receptacle in so many is reached from the place of the one before it
 
 
@@ -45,7 +48,7 @@ _SHARED = 6  # one receptacle in so many is reached from the place of the one be
 class HouseSize:
     """How large houses are."""
 
-    rooms: tuple[int, int]  # the least and the most of rooms; likewise `receptacles` and `things`
+    rooms: tuple[int, int]  # the least and the most rooms; likewise `receptacles` and `things`
     receptacles: tuple[int, int]
     things: tuple[int, int]
     turns: int  # how many turns an episode has: enough to look everywhere and do the chore
@@ -65,131 +68,212 @@ SIZES = {name: HouseSize(**row) for name, row in TABLES["sizes"].items()}
 DIFFICULTIES = {int(level): Difficulty(**row) for level, row in TABLES["difficulties"].items()}
 
 
-def generate(task_type: str, size: str, difficulty: int, split: str, rng: KeyedRandom) -> House:
-    """Return a house of a split, drawn with `rng`."""
-    by_thing = chores(task_type)
+def draw_house(task_type: str, size: str, difficulty: int, split: str, rng: KeyedRandom) -> House:
+    """Draw a house of a split.
+
+    A drawn house belongs to a split by its signature. If that is another split than `split`, things
+    that do not matter for the task are moved until it is the right one, or else another chore is
+    drawn.
+
+    Args:
+        task_type: One of `TASK_TYPES`.
+        size: One of `SIZES`.
+        difficulty: One of `DIFFICULTIES`.
+        split: `train`, `valid` or `test`.
+        rng: The source of all random draws.
+
+    Raises:
+        RuntimeError: No house was found.
+    """
+    chores_by_thing = chores(task_type)
     for _ in range(ATTEMPTS):
-        chore = rng.choice(by_thing[rng.choice(tuple(by_thing))])
-        sketch = _Sketch(rng, chore, DIFFICULTIES[difficulty], SIZES[size])
-        for _ in range(1 + MOVES * len(sketch.others)):
-            house = sketch.house()
+        thing_kind = rng.choice(tuple(chores_by_thing))
+        chore = rng.choice(chores_by_thing[thing_kind])
+        sketch = _HouseSketch(rng, chore, DIFFICULTIES[difficulty], SIZES[size])
+        for _ in range(1 + MOVES * len(sketch.movable_things)):
+            house = sketch.make_house()
             if in_split(house.signature, split):
                 return house
-            sketch.move()
+            sketch.move_a_thing()
     raise RuntimeError(
         f"{task_type} at size {size} has no house for split {split}; add variety to it"
     )
 
 
-class _Sketch:
-    def __init__(self, rng: KeyedRandom, chore: Chore, level: Difficulty, size: HouseSize) -> None:
-        self.rng, self.chore, self.size = rng, chore, size
-        self.wanted = hiding(chore, level.usual, level.hidden)
-        self.form = rng.integer(0, 1)
-        lamp_at = rng.choice(THINGS[LAMP].usual)
-        final = lamp_at if chore.task_type == LOOK else chore.target
-        needed = [final, rng.choice(self.wanted), *([chore.tool] if chore.tool else [])]
-        self.rooms = self._rooms(needed)
-        self._add_receptacles(self._kinds(needed))
-        self.counts: Counter[str] = Counter()
-        self.things: list[Thing] = []
-        self.target = rng.choice(self.of_kind[final])
-        self._add_wanted(level.spare)
-        fixed = len(self.things)
-        self._add_others()
-        self.others = range(fixed, len(self.things))
+class _HouseSketch:
+    """A house that is being drawn. The order of the draws from `rng` fixes what every house is.
 
-    def house(self) -> House:
+    Attributes:
+        hiding_places: The kinds of receptacles where the wanted things may lie.
+        rooms: The rooms.
+        receptacles: The receptacles.
+        receptacles_of_kind: The indices of the receptacles of each kind.
+        things: The things, the wanted ones first.
+        counts: The number of things of each kind.
+        movable_things: The indices of the things that do not matter for the task.
+        target: The index of the receptacle to which the walkthrough leads.
+    """
+
+    def __init__(
+        self, rng: KeyedRandom, chore: Chore, difficulty: Difficulty, size: HouseSize
+    ) -> None:
+        self.rng = rng
+        self.chore = chore
+        self.size = size
+        self.hiding_places = list_hiding_places(chore, difficulty.usual, difficulty.hidden)
+        self.form = rng.integer(0, 1)
+        # Drawn for every task type: without this draw, other houses would follow from a seed.
+        lamp_place = rng.choice(THINGS[LAMP].usual)
+        target_kind = lamp_place if chore.task_type == LOOK else chore.target
+        needed_kinds = [target_kind, rng.choice(self.hiding_places)]
+        if chore.appliance:
+            needed_kinds.append(chore.appliance)
+
+        self.rooms = self._draw_rooms(needed_kinds)
+        self.receptacles: list[Receptacle] = []
+        self.receptacles_of_kind: dict[str, list[int]] = {}
+        self._add_receptacles(self._draw_receptacle_kinds(needed_kinds))
+        self.target = rng.choice(self.receptacles_of_kind[target_kind])
+
+        self.things: list[Thing] = []
+        self.counts: Counter[str] = Counter()
+        self._add_wanted_things(difficulty.spare)
+        first_movable = len(self.things)
+        self._add_other_things()
+        self.movable_things = range(first_movable, len(self.things))
+
+    def make_house(self) -> House:
         return House(
-            self.chore,
-            self.form,
-            tuple(self.rooms),
-            tuple(self.receptacles),
-            tuple(self.things),
-            self.target,
+            chore=self.chore,
+            form=self.form,
+            rooms=tuple(self.rooms),
+            receptacles=tuple(self.receptacles),
+            things=tuple(self.things),
+            target=self.target,
         )
 
-    def move(self) -> None:
-        if self.others:
-            i = self.rng.choice(self.others)
-            self.things[i] = self.things[i]._replace(inside=self._somewhere(self.things[i].kind))
+    def move_a_thing(self) -> None:
+        """Put one of the things that do not matter for the task elsewhere, if there are any."""
+        if not self.movable_things:
+            return
+        index = self.rng.choice(self.movable_things)
+        thing = self.things[index]
+        self.things[index] = thing._replace(inside=self._draw_receptacle_for(thing.kind))
 
-    def _rooms(self, needed: Iterable[str]) -> list[str]:
+    def _draw_rooms(self, needed_kinds: Iterable[str]) -> list[str]:
+        """Draw rooms that can have the needed kinds of receptacles, then others up to the size."""
         rooms: list[str] = []
-        for kind in needed:
+        for kind in needed_kinds:
             if not any(kind in ROOMS[room] for room in rooms):
-                rooms.append(self.rng.choice([room for room in ROOMS if kind in ROOMS[room]]))
-        others = [room for room in ROOMS if room not in rooms]
-        for _ in range(self.rng.integer(*self.size.rooms) - len(rooms)):
-            rooms.append(others.pop(self.rng.integer(0, len(others) - 1)))
+                suitable_rooms = [room for room in ROOMS if kind in ROOMS[room]]
+                rooms.append(self.rng.choice(suitable_rooms))
+        other_rooms = [room for room in ROOMS if room not in rooms]
+        number_of_rooms = self.rng.integer(*self.size.rooms)
+        for _ in range(number_of_rooms - len(rooms)):
+            rooms.append(other_rooms.pop(self.rng.integer(0, len(other_rooms) - 1)))
         return rooms
 
-    def _kinds(self, needed: Iterable[str]) -> Counter[str]:
-        kinds = Counter(set(needed))
-        pool = list(
-            (sum((Counter(ROOMS[room]) for room in self.rooms), Counter[str]()) - kinds).elements()
-        )
-        for _ in range(min(self.rng.integer(*self.size.receptacles) - kinds.total(), len(pool))):
-            kinds[pool.pop(self.rng.integer(0, len(pool) - 1))] += 1
-        return kinds
+    def _draw_receptacle_kinds(self, needed_kinds: Iterable[str]) -> Counter[str]:
+        """Draw the number of receptacles of each kind: the needed ones, and others of the rooms."""
+        counts = Counter(set(needed_kinds))
+        most_of_kind: Counter[str] = Counter()
+        for room in self.rooms:
+            most_of_kind.update(ROOMS[room])
+        # Each kind is in the pool as often as the rooms can still take one.
+        pool = list((most_of_kind - counts).elements())
+        number_of_receptacles = self.rng.integer(*self.size.receptacles)
+        number_to_draw = min(number_of_receptacles - counts.total(), len(pool))
+        for _ in range(number_to_draw):
+            kind = pool.pop(self.rng.integer(0, len(pool) - 1))
+            counts[kind] += 1
+        return counts
 
-    def _add_receptacles(self, kinds: Counter[str]) -> None:
-        self.receptacles: list[Receptacle] = []
-        self.of_kind: dict[str, list[int]] = {}
-        places = 0
-        order = sorted(kinds)
-        while order:  # places are numbered in a random order of kinds
-            kind = order.pop(self.rng.integer(0, len(order) - 1))
-            self.of_kind[kind] = []
-            for number in range(1, kinds[kind] + 1):
-                beside = (
-                    number > 1
-                    and kind in PAIRED
-                    and self.size.shared
-                    and not self.rng.integer(0, _SHARED - 1)
-                )
-                places += not beside
-                self.of_kind[kind].append(len(self.receptacles))
-                self.receptacles.append(Receptacle(kind, number, places))
+    def _add_receptacles(self, counts: Counter[str]) -> None:
+        """Add receptacles, `counts` of each kind, and draw their places.
 
-    def _add(self, kind: str, inside: int, clean: bool = False) -> None:
+        Each has its own place, except that those of a kind in `PAIRED` may share the place of the
+        one before. Places are numbered in a random order of kinds.
+        """
+        place = 0
+        remaining_kinds = sorted(counts)
+        while remaining_kinds:
+            kind = remaining_kinds.pop(self.rng.integer(0, len(remaining_kinds) - 1))
+            self.receptacles_of_kind[kind] = []
+            for number in range(1, counts[kind] + 1):
+                may_share_place = number > 1 and kind in PAIRED and self.size.shared
+                shares_place = may_share_place and self._draw_one_in(_SHARED)
+                if not shares_place:
+                    place += 1
+                self.receptacles_of_kind[kind].append(len(self.receptacles))
+                self.receptacles.append(Receptacle(kind, number, place))
+
+    def _add_wanted_things(self, spare: int) -> None:
+        """Add the wanted things, up to `spare` more than needed, and for a look the lamp."""
+        needed = self.chore.number
+        # Spare things leave space for at least one other thing in the smallest house of this size.
+        fewest_things, _ = self.size.things
+        most_spare = min(spare, max(0, fewest_things - needed - 1))
+        hiding_places = self._list_receptacles(self.hiding_places)
+        number_of_things = needed + self.rng.integer(0, most_spare)
+        for _ in range(number_of_things):
+            self._add_thing(self.chore.thing, inside=self.rng.choice(hiding_places))
+        if self.chore.task_type == LOOK:
+            self._add_thing(LAMP, inside=self.target)
+
+    def _add_other_things(self) -> None:
+        """Add things of other kinds until the house has a number of things that its size allows."""
+        receptacle_kinds = self.receptacles_of_kind.keys()
+        kinds = [
+            name
+            for name in PORTABLE
+            if name != self.chore.thing and not receptacle_kinds.isdisjoint(THINGS[name].usual)
+        ]
+        number_of_things = self.rng.integer(*self.size.things)
+        while kinds and len(self.things) < number_of_things:
+            kind = self.rng.choice(kinds)
+            clean = "clean" in THINGS[kind].can and self._draw_one_in(_ODD)
+            self._add_thing(kind, inside=self._draw_receptacle_for(kind), clean=clean)
+            if self.counts[kind] == MAX_COPIES:
+                kinds.remove(kind)
+
+    def _add_thing(self, kind: str, inside: int, clean: bool = False) -> None:
         self.counts[kind] += 1
         self.things.append(Thing(kind, self.counts[kind], inside, clean))
 
-    def _add_wanted(self, spare: int) -> None:
-        needed = self.chore.number
-        room = max(0, self.size.things[0] - needed - 1)
-        there = [i for kind in self.wanted for i in self.of_kind.get(kind, ())]
-        for _ in range(needed + self.rng.integer(0, min(spare, room))):
-            self._add(self.chore.thing, self.rng.choice(there))
-        if self.chore.task_type == LOOK:
-            self._add(LAMP, self.target)
+    def _draw_receptacle_for(self, kind: str) -> int:
+        """Draw a receptacle for a thing: mostly one where such things usually lie, else any."""
+        kinds = THINGS[kind].fits if self._draw_one_in(_ODD) else THINGS[kind].usual
+        return self.rng.choice(self._list_receptacles(kinds))
 
-    def _add_others(self) -> None:
-        there = self.of_kind.keys()
-        kinds = [
-            name
-            for name in PICKED_UP
-            if name != self.chore.thing and not there.isdisjoint(THINGS[name].usual)
-        ]
-        number = self.rng.integer(*self.size.things)
-        while kinds and len(self.things) < number:
-            kind = self.rng.choice(kinds)
-            clean = "clean" in THINGS[kind].can and not self.rng.integer(0, _ODD - 1)
-            self._add(kind, self._somewhere(kind), clean)
-            if self.counts[kind] == COPIES:
-                kinds.remove(kind)
+    def _draw_one_in(self, number: int) -> bool:
+        """Return true once in `number` draws, on average."""
+        return self.rng.integer(0, number - 1) == 0
 
-    def _somewhere(self, kind: str) -> int:
-        usual, fits = THINGS[kind].usual, THINGS[kind].fits
-        kinds = fits if not self.rng.integer(0, _ODD - 1) else usual
-        return self.rng.choice([i for name in kinds for i in self.of_kind.get(name, ())])
+    def _list_receptacles(self, kinds: Iterable[str]) -> list[int]:
+        """Return the indices of the receptacles of some kinds, in the order of the kinds."""
+        indices: list[int] = []
+        for kind in kinds:
+            indices += self.receptacles_of_kind.get(kind, [])
+        return indices
+
+
+class HouseOptions(NamedTuple):
+    """What fixes a set of generated houses."""
+
+    split: str
+    size: str
+    difficulties: tuple[int, ...]
+    task_types: tuple[str, ...]
+    seed: int
 
 
 class Houses(Games):
-    """A million generated games, each made when it is read; difficulties and task types are mixed evenly.
+    """A million generated games, each made when it is read.
 
-    The arguments are those of `make_household`. Raises ValueError where one of them cannot be.
+    Difficulties and task types are mixed evenly. The arguments are those of `make_household`.
+
+    Raises:
+        ValueError: An argument is not one of the possible ones.
     """
 
     def __init__(
@@ -200,40 +284,46 @@ class Houses(Games):
         task_types: str | Sequence[str] | None = None,
         seed: int = 0,
     ) -> None:
-        levels = check_choices("difficulty", difficulty, DIFFICULTIES)
+        difficulties = check_choices("difficulty", difficulty, DIFFICULTIES)
         check_known(size, SIZES, f"size is {size!r}", "the sizes are")
-        kinds = set(task_types_of(task_types))
-        chosen = tuple(kind for kind in TASK_TYPES if kind in kinds)
+        named_types = set(parse_task_types(task_types))
+        ordered_types = tuple(name for name in TASK_TYPES if name in named_types)
         super().__init__("household", check_split(split), ())
-        self.options = split, size, levels, chosen, seed
+        self.options = HouseOptions(split, size, difficulties, ordered_types, seed)
 
     def __len__(self) -> int:
-        return NUMBER
+        return HOUSES_PER_SET
 
     def __getitem__(self, i: Any) -> Any:
         return self.open(i)[0]
 
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
-        """Return game `i` and its house; those that were opened last are kept. Raise IndexError out of range."""
+        """Return game `i` and its house, with a cache; raise IndexError if `i` is out of range."""
         check_index(i, self, "house")
-        return _opened(i, text or "current", *self.options)
+        return _open_house(i, self.options, text or "current")
 
 
-def house_of(
-    i: int, split: str, size: str, levels: tuple[int, ...], task_types: tuple[str, ...], seed: int
-) -> tuple[str, House]:
-    """Return house `i` of `Houses.options` with its name."""
-    rng = KeyedRandom("household", seed, i, split)
-    task_type, difficulty = rng.choice(task_types), rng.choice(levels)
-    house = generate(task_type, size, difficulty, split, rng)
-    return f"{task_type}-{size}-{difficulty}-{split}-{seed}-{i}", house
+def make_house(i: int, options: HouseOptions) -> tuple[str, House]:
+    """Return the name of house `i` of a set, and the house."""
+    rng = KeyedRandom("household", options.seed, i, options.split)
+    task_type = rng.choice(options.task_types)
+    difficulty = rng.choice(options.difficulties)
+    house = draw_house(task_type, options.size, difficulty, options.split, rng)
+    name = f"{task_type}-{options.size}-{difficulty}-{options.split}-{options.seed}-{i}"
+    return name, house
 
 
 @lru_cache(WORLDS)
-def _opened(i: int, text: str, split: str, *options: Any) -> tuple[Game, World]:
-    name, house = house_of(i, split, *options)
+def _open_house(i: int, options: HouseOptions, text: str) -> tuple[Game, World]:
+    """Make house `i` of a set as a game, and its world in a form of text, `current` or `old`."""
+    name, house = make_house(i, options)
     problem = house.problem()
     game = Game(
-        name, split, house.chore.task_type, house.task, to_pddl(problem), tuple(house.walkthrough())
+        id=name,
+        split=options.split,
+        task_type=house.chore.task_type,
+        task=house.task,
+        problem=to_pddl(problem),
+        walkthrough=tuple(house.walkthrough()),
     )
     return game, make_world(problem, house.task, get_dialect(text))

@@ -1,25 +1,31 @@
-"""Generated houses: kinds of rooms, receptacles and things, the chores that can be asked for, and a house with one.
+"""Generated houses: what they consist of, the tasks that can be set, and one house with a task.
 
-All names are ALFWorld's, so agents meet no new word. Which thing fits where holds for generated houses only.
+`House` is a house with a task; `generate.draw_house` draws one. `Chore` is a task and `chores`
+lists all of a type. The kinds of rooms, receptacles and things are in `chores.toml`.
+
+All names are ALFWorld's, so an agent meets no new word. Which thing fits where is true of generated
+houses only.
 """
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .game import TASK_TYPES
-from .pddl import Expression, Fact, PddlProblem, nested
+from .pddl import Expression, Fact, PddlProblem, parse_expression
 
 OPENABLE = frozenset({"cabinet", "drawer", "fridge", "microwave", "safe"})
-PAIRED = frozenset(
-    {"cabinet", "drawer", "shelf", "stoveburner"}
-)  # two of them may be reached from one place
+"""The kinds of receptacles that have to be opened."""
+PAIRED = frozenset({"cabinet", "drawer", "shelf", "stoveburner"})
+"""The kinds of receptacles of which two may be reached from one place."""
 FOR_ONE = frozenset({"coffeemachine", "handtowelholder", "toiletpaperhanger", "towelholder"})
-TOOLS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
+"""The kinds of receptacles that have room for one thing."""
+APPLIANCES = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
+"""The kind of receptacle that each verb needs."""
 LAMP = "desklamp"
 
 
@@ -27,32 +33,42 @@ LAMP = "desklamp"
 class ThingKind:
     """A kind of things.
 
-    `can` holds `clean`, `heat`, `cool`, `slice` where that can be done with it; `cut` for knives, `vessel` for what can
-    hold other things, `lamp` for what is switched on and cannot be picked up.
+    Args:
+        name: The name of the kind.
+        can: `clean`, `heat`, `cool`, `slice` if that can be done with it; `cut` for knives,
+            `vessel` for what can contain other things, `lamp` for what is switched on and cannot be
+            picked up.
+        usual: The kinds of receptacles where it is likely to lie.
+        fits: All kinds of receptacles where it may be put, the usual ones first.
     """
 
     name: str
     can: frozenset[str]
-    usual: tuple[str, ...]  # the kinds of receptacles where it is likely to lie
-    fits: tuple[str, ...]  # these and the others where it may be put
+    usual: tuple[str, ...]
+    fits: tuple[str, ...]
 
 
-def _thing(line: str) -> ThingKind:
-    head, _, places = line.partition(":")
-    name, *can = head.split()
-    usual, _, others = places.partition(";")
-    return ThingKind(name, frozenset(can), tuple(usual.split()), (*usual.split(), *others.split()))
+def _read_thing_kinds(rows: dict[str, dict[str, list[str]]]) -> dict[str, ThingKind]:
+    kinds = {}
+    for name, row in rows.items():
+        usual = tuple(row["usual"])
+        fits = usual + tuple(row["others"])
+        kinds[name] = ThingKind(name, frozenset(row["can"]), usual, fits)
+    return kinds
 
 
-TABLES = tomllib.loads(Path(__file__).with_name("chores.toml").read_text("utf-8"))
+TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("chores.toml").read_text("utf-8"))
 ROOMS: dict[str, dict[str, int]] = TABLES["rooms"]
-THINGS = {kind.name: kind for kind in map(_thing, TABLES["things"].strip().splitlines())}
-PICKED_UP = tuple(name for name, kind in THINGS.items() if "lamp" not in kind.can)
-
+"""For each kind of room the most receptacles of each kind in it."""
+THINGS = _read_thing_kinds(TABLES["things"])
+"""The kinds of things by name."""
+PORTABLE = tuple(name for name, kind in THINGS.items() if "lamp" not in kind.can)
+"""The names of the kinds of things that can be picked up."""
 
 PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
 _VERBS = {CLEAN: "clean", HEAT: "heat", COOL: "cool"}
-BECOMES = {"clean": "clean", "heat": "hot", "cool": "cool"}
+STATE_AFTER = {"clean": "clean", "heat": "hot", "cool": "cool"}
+"""The state in which each verb leaves a thing."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,8 @@ class Chore:
     target: str  # the kind of receptacles where they belong; for a look the kind of the lamp
 
     @property
-    def number(self) -> int:  # of wanted things
+    def number(self) -> int:
+        """How many things are wanted."""
         return 2 if self.task_type == TWO else 1
 
     @property
@@ -73,8 +90,9 @@ class Chore:
         return _VERBS.get(self.task_type, "")
 
     @property
-    def tool(self) -> str:  # the kind of receptacles that do it
-        return TOOLS.get(self.verb, "")
+    def appliance(self) -> str:
+        """The kind of receptacles to do it with, empty for none."""
+        return APPLIANCES.get(self.verb, "")
 
     def sentence(self, form: int) -> str:
         """Return the sentence that states the task, in form 0 or 1."""
@@ -82,66 +100,86 @@ class Chore:
         return f"Your task is to: {words.format(thing=self.thing, target=self.target)}."
 
     def sources(self) -> tuple[str, ...]:
-        """Return the kinds of receptacles where a wanted thing may lie in the beginning, the usual ones first."""
-        return tuple(
-            kind for kind in THINGS[self.thing].fits if kind not in (self.target, self.tool)
-        )
+        """Return the kinds of receptacles where a wanted thing may lie first, usual ones first."""
+        fits = THINGS[self.thing].fits
+        return tuple(kind for kind in fits if kind not in (self.target, self.appliance))
 
     def goal(self) -> Expression:
-        """Return the goal as PDDL in nested lists."""
-        form = TABLES["goals"].get(self.task_type, TABLES["goals"]["other"])
-        able = f"({self.verb}able ?o) (is{BECOMES[self.verb]} ?o) " if self.verb else ""
-        return nested(
-            form.format(thing=f"{self.thing}type", target=f"{self.target}type", able=able)
+        """Return the goal in PDDL."""
+        goals: dict[str, str] = TABLES["goals"]
+        template = goals.get(self.task_type, goals["other"])
+        treated = ""
+        if self.verb:
+            treated = f"({self.verb}able ?o) (is{STATE_AFTER[self.verb]} ?o) "
+        return parse_expression(
+            template.format(thing=f"{self.thing}type", target=f"{self.target}type", treated=treated)
         )
 
 
 @cache
 def chores(task_type: str) -> dict[str, tuple[Chore, ...]]:
-    """Return every chore of a type, by the kind of the wanted things."""
-    found = {}
-    for name in PICKED_UP:
-        kind = THINGS[name]
-        if task_type == LOOK:
-            targets: tuple[str, ...] = (LAMP,)
-        elif task_type == TWO:
-            targets = tuple(target for target in kind.fits if target not in FOR_ONE)
-        else:
-            targets = kind.fits if _VERBS.get(task_type, "") in ("", *kind.can) else ()
-        possible = tuple(
-            chore
-            for chore in (Chore(task_type, name, target) for target in targets)
-            if chore.sources()
-        )
-        if possible:
-            found[name] = possible
-    return found
+    """Return all chores of a task type, by the kind of the wanted things; no tuple is empty."""
+    chores_by_thing = {}
+    for name in PORTABLE:
+        targets = _list_targets(task_type, THINGS[name])
+        candidates = [Chore(task_type, name, target) for target in targets]
+        # A chore whose things could lie nowhere but at the target would be done at the start.
+        possible_chores = tuple(chore for chore in candidates if chore.sources())
+        if possible_chores:
+            chores_by_thing[name] = possible_chores
+    return chores_by_thing
+
+
+def _list_targets(task_type: str, kind: ThingKind) -> tuple[str, ...]:
+    """Return the targets that a chore of a type can have for a kind of things; empty for none."""
+    if task_type == LOOK:
+        return (LAMP,)
+    if task_type == TWO:
+        return tuple(target for target in kind.fits if target not in FOR_ONE)
+    if task_type in _VERBS and _VERBS[task_type] not in kind.can:
+        return ()
+    return kind.fits
 
 
 @cache
-def hiding(chore: Chore, usual: bool, hidden: bool | None) -> tuple[str, ...]:
-    """Return the kinds of receptacles where the wanted things may be: those of `chore.sources()` that fit, or else all.
+def list_hiding_places(chore: Chore, usual: bool, hidden: bool | None) -> tuple[str, ...]:
+    """Return the kinds of receptacles where the wanted things of a chore may lie at a difficulty.
 
-    They are where such things usually are or not, and hidden in what has to be opened or not; None is for either.
+    Args:
+        chore: The chore; only its `sources()` come into question.
+        usual: Whether the places are those where such things usually lie, or the others.
+        hidden: Whether the receptacles have to be opened; None for either.
+
+    Returns:
+        At least one kind: a condition that no kind meets is ignored.
     """
     kinds = chore.sources()
     if hidden is not None:
-        kinds = tuple(kind for kind in kinds if (kind in OPENABLE) == hidden) or kinds
-    return tuple(kind for kind in kinds if (kind in THINGS[chore.thing].usual) == usual) or kinds
+        hidden_kinds = tuple(kind for kind in kinds if (kind in OPENABLE) == hidden)
+        kinds = hidden_kinds or kinds
+    usual_kinds = THINGS[chore.thing].usual
+    matching_kinds = tuple(kind for kind in kinds if (kind in usual_kinds) == usual)
+    return matching_kinds or kinds
 
 
 AGENT = "agent1"
-_FACTS = {"lamp": "toggleable", "vessel": "isreceptacleobject"} | {
-    verb: verb + "able" for verb in (*TOOLS, "slice")
+_ABILITY_PREDICATES = {
+    "lamp": "toggleable",
+    "vessel": "isreceptacleobject",
+    "clean": "cleanable",
+    "heat": "heatable",
+    "cool": "coolable",
+    "slice": "sliceable",
 }
+"""The predicate that states an entry of `ThingKind.can` in PDDL; knives are known by their type."""
 
 
 class Receptacle(NamedTuple):
-    """A receptacle: its kind, its number in the text, and the place from which it is reached."""
+    """A receptacle of a house."""
 
     kind: str
-    number: int
-    place: int
+    number: int  # its number in the text
+    place: int  # the place from which it is reached
 
     @property
     def name(self) -> str:
@@ -149,11 +187,11 @@ class Receptacle(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """A thing: its kind, its number in the text, the index of its receptacle, and whether it is clean."""
+    """A thing in a house."""
 
     kind: str
-    number: int
-    inside: int
+    number: int  # its number in the text
+    inside: int  # the index of the receptacle that it is in or on
     clean: bool = False
 
     @property
@@ -163,132 +201,171 @@ class Thing(NamedTuple):
 
 @dataclass(frozen=True)
 class House:
-    """A house with a task."""
+    """A house with a task.
 
-    chore: Chore  # what is to be done
-    form: int  # in which of two sentences the task is stated
-    rooms: tuple[str, ...]  # the rooms of the house; the text does not tell of them
-    receptacles: tuple[
-        Receptacle, ...
-    ]  # its receptacles; places are numbered from 1, the agent begins at place 0
-    things: tuple[Thing, ...]  # its things, the wanted ones first
-    target: int  # the receptacle to which the walkthrough leads
+    Args:
+        chore: The task.
+        form: In which of two sentences it is stated, 0 or 1.
+        rooms: The rooms of the house; the text does not mention them.
+        receptacles: Its receptacles. Places are numbered from 1; the agent begins at place 0.
+        things: Its things, the wanted ones first.
+        target: The index of the receptacle to which the walkthrough leads.
+    """
 
-    @property
-    def signature(self) -> str:
-        """A text that is the same for two houses exactly if their tasks are, however they are worded."""
-        receptacles = " ".join(
-            sorted(f"{kind}-{number}-{place}" for kind, number, place in self.receptacles)
-        )
-        where = [f"{receptacle.kind}-{receptacle.number}" for receptacle in self.receptacles]
-        things = sorted(
-            f"{kind}-{number}-{where[inside]}-{clean:d}"
-            for kind, number, inside, clean in self.things
-        )
-        return f"{self.chore.task_type} {self.chore.thing} {self.chore.target}: {receptacles}: {' '.join(things)}"
-
-    def problem(self) -> PddlProblem:
-        """Return the house as the PDDL problem that the engine plays."""
-        ids, things = _ids(self.receptacles), _ids(self.things)
-        places = [
-            f"loc_bar_{place}"
-            for place in range(max(receptacle.place for receptacle in self.receptacles) + 1)
-        ]
-        types = {
-            AGENT: "agent",
-            **dict.fromkeys(places, "location"),
-            **dict.fromkeys(ids, "receptacle"),
-        }
-        types |= dict.fromkeys(things, "object")
-        facts: list[Fact] = [("atlocation", AGENT, places[0])]
-        for one, id in zip(self.receptacles, ids):
-            facts += (
-                ("receptacletype", id, f"{one.kind}type"),
-                ("receptacleatlocation", id, places[one.place]),
-            )
-            if one.kind in OPENABLE:
-                facts.append(("openable", id))
-        for thing, id in zip(self.things, things):
-            at = self.receptacles[thing.inside]
-            facts += (
-                ("objecttype", id, f"{thing.kind}type"),
-                ("inreceptacle", id, ids[thing.inside]),
-            )
-            facts.append(("objectatlocation", id, places[at.place]))
-            facts.extend((fact, id) for fact in self._properties(thing, at.kind))
-        kinds, held = (
-            {receptacle.kind for receptacle in self.receptacles},
-            {thing.kind for thing in self.things},
-        )
-        room = [(fit, kind) for kind in held for fit in THINGS[kind].fits if fit in kinds]
-        facts.extend(("cancontain", f"{fit}type", f"{kind}type") for fit, kind in room)
-        types |= {f"{kind}type": "rtype" for kind in kinds} | {
-            f"{kind}type": "otype" for kind in held
-        }
-        return PddlProblem(types, frozenset(facts), self.chore.goal())
-
-    def _properties(self, thing: Thing, at: str) -> Iterator[str]:
-        """Yield the predicates of a thing alone; no wanted thing is in the state that the task asks for."""
-        can = THINGS[thing.kind].can
-        if "lamp" not in can:
-            yield "pickupable"
-        yield from (fact for able, fact in _FACTS.items() if able in can)
-        if thing.kind == self.chore.thing:
-            return
-        if thing.clean:
-            yield "isclean"
-        if at == "fridge" and "cool" in can:
-            yield "iscool"
-        if at == "microwave" and "heat" in can:
-            yield "ishot"
-
-    def walkthrough(self) -> Iterator[str]:
-        """Yield commands that do the task, in the present form of the text."""
-        chore, place, opened = self.chore, 0, set[int]()
-
-        def reach(i: int, inside: bool) -> Iterator[str]:
-            nonlocal place
-            receptacle = self.receptacles[i]
-            if receptacle.place != place:
-                yield f"go to {receptacle.name}"
-                place = receptacle.place
-            if inside and receptacle.kind in OPENABLE and i not in opened:
-                yield f"open {receptacle.name}"
-                opened.add(i)
-
-        for thing in self.things[: chore.number]:
-            yield from reach(thing.inside, inside=True)
-            yield f"take {thing.name} from {self.receptacles[thing.inside].name}"
-            if chore.verb:
-                tool = next(
-                    i
-                    for i, receptacle in enumerate(self.receptacles)
-                    if receptacle.kind == chore.tool
-                )
-                yield from reach(tool, inside=False)
-                yield f"{chore.verb} {thing.name} with {self.receptacles[tool].name}"
-            yield from reach(self.target, inside=chore.task_type != LOOK)
-            if chore.task_type != LOOK:
-                yield f"move {thing.name} to {self.receptacles[self.target].name}"
-        if chore.task_type == LOOK:
-            lamp = next(
-                thing
-                for thing in self.things
-                if thing.kind == chore.target and thing.inside == self.target
-            )
-            yield f"use {lamp.name}"
+    chore: Chore
+    form: int
+    rooms: tuple[str, ...]
+    receptacles: tuple[Receptacle, ...]
+    things: tuple[Thing, ...]
+    target: int
 
     @property
     def task(self) -> str:
+        """The sentence that states the task."""
         return self.chore.sentence(self.form)
 
-
-def _ids(named: Iterable[Receptacle | Thing]) -> list[str]:
-    """Return ids that get these names: the engine numbers things of a kind backwards in the order of their ids."""
-    left, ids = Counter(one.kind for one in named), []
-    for kind, number, *_ in named:
-        place = f"bar_{left[kind] - number:02}"  # a basin's name is the part before the bar, and `basin`
-        ids.append(
-            f"{kind[:-5]}_{place}_bar_{kind}" if kind.endswith("basin") else f"{kind}_{place}"
+    @property
+    def signature(self) -> str:
+        """A text that two houses share if and only if they set the same task, in whatever words."""
+        chore = self.chore
+        receptacles = sorted(
+            f"{receptacle.kind}-{receptacle.number}-{receptacle.place}"
+            for receptacle in self.receptacles
         )
+        things = []
+        for thing in self.things:
+            receptacle = self.receptacles[thing.inside]
+            location = f"{receptacle.kind}-{receptacle.number}"
+            things.append(f"{thing.kind}-{thing.number}-{location}-{thing.clean:d}")
+        return (
+            f"{chore.task_type} {chore.thing} {chore.target}: "
+            f"{' '.join(receptacles)}: {' '.join(sorted(things))}"
+        )
+
+    def problem(self) -> PddlProblem:
+        """Return the house as the PDDL problem that the game plays.
+
+        Kinds are types in PDDL: those of receptacles have the type `rtype` and end in `type`, as in
+        `desktype`; those of things have the type `otype`.
+        """
+        receptacle_ids = _make_ids(self.receptacles)
+        thing_ids = _make_ids(self.things)
+        last_place = max(receptacle.place for receptacle in self.receptacles)
+        place_ids = [f"loc_bar_{place}" for place in range(last_place + 1)]
+        facts: list[Fact] = [("atlocation", AGENT, place_ids[0])]
+        for receptacle, id in zip(self.receptacles, receptacle_ids):
+            facts.append(("receptacletype", id, f"{receptacle.kind}type"))
+            facts.append(("receptacleatlocation", id, place_ids[receptacle.place]))
+            if receptacle.kind in OPENABLE:
+                facts.append(("openable", id))
+        for thing, id in zip(self.things, thing_ids):
+            receptacle = self.receptacles[thing.inside]
+            facts.append(("objecttype", id, f"{thing.kind}type"))
+            facts.append(("inreceptacle", id, receptacle_ids[thing.inside]))
+            facts.append(("objectatlocation", id, place_ids[receptacle.place]))
+            facts += [(predicate, id) for predicate in self._list_predicates(thing)]
+
+        # Which kinds of things each kind of receptacle accepts.
+        receptacle_kinds = {receptacle.kind for receptacle in self.receptacles}
+        thing_kinds = {thing.kind for thing in self.things}
+        for thing_kind in thing_kinds:
+            for kind in receptacle_kinds.intersection(THINGS[thing_kind].fits):
+                facts.append(("cancontain", f"{kind}type", f"{thing_kind}type"))
+        types = {
+            AGENT: "agent",
+            **dict.fromkeys(place_ids, "location"),
+            **dict.fromkeys(receptacle_ids, "receptacle"),
+            **dict.fromkeys(thing_ids, "object"),
+            **{f"{kind}type": "rtype" for kind in receptacle_kinds},
+            **{f"{kind}type": "otype" for kind in thing_kinds},
+        }
+        return PddlProblem(types, frozenset(facts), self.chore.goal())
+
+    def _list_predicates(self, thing: Thing) -> list[str]:
+        """Return the predicates that are true of a thing at first: its abilities and its states.
+
+        What lies in a fridge or microwave is cool or hot already. A wanted thing has no state, so
+        the task has yet to be done.
+        """
+        abilities = THINGS[thing.kind].can
+        predicates = []
+        if "lamp" not in abilities:
+            predicates.append("pickupable")
+        for ability, predicate in _ABILITY_PREDICATES.items():
+            if ability in abilities:
+                predicates.append(predicate)
+        if thing.kind == self.chore.thing:
+            return predicates
+        receptacle_kind = self.receptacles[thing.inside].kind
+        if thing.clean:
+            predicates.append("isclean")
+        if receptacle_kind == "fridge" and "cool" in abilities:
+            predicates.append("iscool")
+        if receptacle_kind == "microwave" and "heat" in abilities:
+            predicates.append("ishot")
+        return predicates
+
+    def walkthrough(self) -> list[str]:
+        """Return commands that do the task, in the present form of the text."""
+        chore = self.chore
+        walk = _Walk()
+        target = self.receptacles[self.target]
+        for thing in self.things[: chore.number]:
+            source = self.receptacles[thing.inside]
+            walk.go_to(source)
+            walk.open(source)
+            walk.commands.append(f"take {thing.name} from {source.name}")
+            if chore.verb:
+                appliance = next(
+                    receptacle
+                    for receptacle in self.receptacles
+                    if receptacle.kind == chore.appliance
+                )
+                walk.go_to(appliance)
+                walk.commands.append(f"{chore.verb} {thing.name} with {appliance.name}")
+            walk.go_to(target)
+            if chore.task_type != LOOK:
+                walk.open(target)
+                walk.commands.append(f"move {thing.name} to {target.name}")
+        if chore.task_type == LOOK:
+            lamps = [thing for thing in self.things if thing.kind == chore.target]
+            lamp = next(lamp for lamp in lamps if lamp.inside == self.target)
+            walk.commands.append(f"use {lamp.name}")
+        return walk.commands
+
+
+class _Walk:
+    """The commands of a walkthrough so far, and what they have changed."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.place = 0
+        self.opened: set[Receptacle] = set()
+
+    def go_to(self, receptacle: Receptacle) -> None:
+        if receptacle.place != self.place:
+            self.commands.append(f"go to {receptacle.name}")
+            self.place = receptacle.place
+
+    def open(self, receptacle: Receptacle) -> None:
+        if receptacle.kind in OPENABLE and receptacle not in self.opened:
+            self.commands.append(f"open {receptacle.name}")
+            self.opened.add(receptacle)
+
+
+def _make_ids(objects: Sequence[Receptacle | Thing]) -> list[str]:
+    """Return an id for each object of a house, such that `world.name_all` gives it its own name.
+
+    That numbers the objects of a kind backwards in the order of their ids: of three mugs, `mug 1`
+    has the id `mug_bar_02` and `mug 3` has `mug_bar_00`. It names a basin after the part of its id
+    before the first bar, followed by `basin`: `sinkbasin 1` is `sink_bar_00_bar_sinkbasin`.
+    """
+    counts = Counter(item.kind for item in objects)
+    ids = []
+    for item in objects:
+        position = f"bar_{counts[item.kind] - item.number:02}"
+        if item.kind.endswith("basin"):
+            ids.append(f"{item.kind.removesuffix('basin')}_{position}_bar_{item.kind}")
+        else:
+            ids.append(f"{item.kind}_{position}")
     return ids

@@ -1,7 +1,10 @@
-"""Where ALFWorld games are found: official folders and JSONL files, indexed once and read when they are played.
+"""Where ALFWorld games are found: official folders and JSONL files, read when played.
 
-Large JSONL files are read once, then kept on disk as an index and rows, each compressed; so is the index of a folder. A
-file or folder that changed is read again.
+`open_games` returns the `Games` of a split. It lists them with `list_rows_file`,
+`list_split_folder` or `list_game_file`, which depends on the kind of source.
+
+A large JSONL file is read once. Its index and its rows, each compressed, are then cached on disk,
+and so is the index of a folder. A file or folder that changed is read again.
 """
 
 import json
@@ -21,133 +24,69 @@ from ..tasks import check_index, check_known
 from .game import SPLITS, TASK_TYPES, Game, game_of_row, read_game
 from .world import World
 
-VERSION = 2  # of what is kept of a source
-
-
-def indexed(
-    key: str, make: Callable[[], tuple[Sequence[Any], Arrays]]
-) -> tuple[list[list[Any]], Arrays]:
-    """Return the index of a source and the arrays beside it, which `make` makes where they are not kept yet."""
-
-    def made() -> Arrays:
-        index, arrays = make()
-        return {"index": np.frombuffer(json.dumps(index).encode(), np.uint8), **arrays}
-
-    arrays = kept(cache_folder("household"), digest([VERSION, key]), made)
-    return json.loads(bytes(arrays["index"])), arrays
-
-
-def file_key(path: Path) -> str:
-    """Return a text that changes when the file does."""
-    found = path.stat()
-    return f"{path.resolve()} {found.st_size} {found.st_mtime_ns}"
-
-
-class Store:
-    """The rows of one JSONL file; `head` makes the index entry of a row, given with its file and line.
-
-    Raises ValueError where a line is not JSON, the file not complete, or `head` refuses a row by a ValueError.
-    """
-
-    def __init__(self, path: Path, head: Callable[[Any, str], Sequence[Any]]) -> None:
-
-        def packed() -> tuple[Sequence[Any], Arrays]:
-            index, rows = [], []
-            for number, row in json_rows(path):
-                index.append(head(row, f"{path.name}:{number}"))
-                rows.append(zlib.compress(json.dumps(row).encode(), 1))
-            data, ends = joined(rows)
-            return index, {"rows": data, "ends": ends}
-
-        self.index, arrays = indexed(f"rows {file_key(path)}", packed)
-        self._rows = Texts(arrays["rows"], arrays["ends"])
-
-    def __getitem__(self, i: int) -> Any:
-        return json.loads(zlib.decompress(self._rows[i]))
-
-
-GET = (
-    "get the official games with `pip install alfworld` and `alfworld-download` (it fills $ALFWORLD_DATA or "
-    "~/.cache/alfworld), or give JSONL rows with task, pddl_problem and walkthrough as games*.jsonl, .jsonl.gz or "
-    ".jsonl.xz"
+VERSION = 2  # of the cached index and rows of a source
+WORLDS = 1024  # games that a process keeps parsed
+HOW_TO_GET_GAMES = (
+    "get the official games with `pip install alfworld` and `alfworld-download` "
+    "(it fills $ALFWORLD_DATA or ~/.cache/alfworld), or give JSONL rows with task, pddl_problem "
+    "and walkthrough as games*.jsonl, .jsonl.gz or .jsonl.xz"
 )
-WORLDS = 1024  # houses that a process keeps parsed
+_GAME_FILE = "game.tw-pddl"
 
 
 class GameEntry(NamedTuple):
-    """What the index knows of a game."""
+    """What the index says of a game."""
 
     id: str
-    split: str
-    task_type: str
+    split: str  # empty if the game's file does not say
+    task_type: str  # empty if the game's file does not say
     solvable: bool
 
 
-def _entry(game: Game) -> GameEntry:
-    return GameEntry(game.id, game.split, game.task_type, game.solvable)
+class ListedGame(NamedTuple):
+    """A game of a source that has not been read."""
+
+    entry: GameEntry
+    read: Callable[[], Game]
 
 
-Listed: TypeAlias = tuple[GameEntry, Callable[[], Game]]
-"""What the index knows of a game, and what reads it."""
-
-
-def game_rows(path: Path) -> tuple[Listed, ...]:
-    store = Store(path, lambda row, where: _entry(game_of_row(row, where)))
-    entries = enumerate(map(GameEntry._make, store.index))
-    return tuple(
-        (one, partial(lambda i, id: game_of_row(store[i], id), i, one.id)) for i, one in entries
-    )
-
-
-def game_folder(path: Path) -> tuple[Listed, ...]:
-    """Return the games of a split of the official data: `TASK/TRIAL/game.tw-pddl` in a folder that the split names."""
-
-    def scanned() -> tuple[Sequence[Any], Arrays]:
-        files = {
-            "/".join((path.name, *file.parts[-3:-1])): file
-            for file in sorted(path.glob("*/*/game.tw-pddl"))
-        }
-        games = [
-            id for id in files if "movable" not in id and "Sliced" not in id
-        ]  # as alfworld leaves them out
-        return [_entry(read_game(files[id], id, path.name)) for id in games], {}
-
-    with os.scandir(path) as tasks:
-        state = sorted((task.name, task.stat().st_mtime_ns) for task in tasks if task.is_dir())
-    index, _ = indexed(f"folder {path.resolve()} {state}", scanned)
-    entries = map(GameEntry._make, index)
-    file = "game.tw-pddl"
-    return tuple(
-        (one, partial(read_game, path.parent / one.id / file, one.id, one.split)) for one in entries
-    )
-
-
-def game_file(path: Path) -> tuple[Listed, ...]:
-    game = read_game(path)
-    return ((_entry(game)._replace(split=""), lambda: game),)
+ListGames: TypeAlias = Callable[[Path], tuple[ListedGame, ...]]
 
 
 class Games(Sequence[Game]):
-    """Games of one split and of some task types, in the order of their ids; each is read when it is asked for."""
+    """Games of one split, in the order of their ids; each is read when it is needed."""
 
-    def __init__(self, name: str, split: str, chosen: Sequence[Listed]) -> None:
-        self.name, self.split = name, split
-        self._chosen = chosen
+    def __init__(self, name: str, split: str, listed_games: Sequence[ListedGame]) -> None:
+        self.name = name
+        self.split = split
+        self._listed_games = listed_games
 
     def __len__(self) -> int:
-        return len(self._chosen)
+        return len(self._listed_games)
 
     def __getitem__(self, i: Any) -> Any:
         check_index(i, self, "game")
-        return self._chosen[i][1]()
+        return self._listed_games[i].read()
 
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
-        """Return game `i` and its house; those that were opened last are kept.
+        """Return game `i` and its house, cached for the most recent ones.
 
-        Raises IndexError where it is out of range; ValueError where the game does not parse.
+        Args:
+            i: The index of the game.
+            text: The form of the text, `current` or `old`; that of the game's file if left out.
+
+        Raises:
+            IndexError: `i` is out of range.
+            ValueError: The game does not parse.
         """
         check_index(i, self, "game")
-        return _opened(self._chosen[i][1], text)
+        return _open_game(self._listed_games[i].read, text)
+
+
+@lru_cache(WORLDS)
+def _open_game(read: Callable[[], Game], text: str | None) -> tuple[Game, World]:
+    game = read()
+    return game, game.world(text)
 
 
 def open_games(
@@ -158,110 +97,286 @@ def open_games(
     """Return the solvable games of a split.
 
     Args:
-        games: A folder of the official data (with or without `json_2.1.1`), a folder of `games*.jsonl` files, one such
-            file or one `game.tw-pddl`; `$ALFWORLD_DATA`, then `~/.cache/alfworld`, when left out.
-        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`; training and evaluation ask for `valid`, which is
-            `valid_seen`, and `test`, which is `valid_unseen`. Games whose file names no split are in each.
-        task_types: Some of `TASK_TYPES`, a sequence or a text with commas; all when left out.
+        games: A folder of the official data (with or without `json_2.1.1`), a folder of
+            `games*.jsonl` files, one such file or one `game.tw-pddl`; `$ALFWORLD_DATA`, then
+            `~/.cache/alfworld`, if left out.
+        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`; training and evaluation ask
+            for `valid`, which is `valid_seen`, and `test`, which is `valid_unseen`. Games whose
+            file names no split are in each.
+        task_types: Some of `TASK_TYPES`, a sequence or a text with commas; all if left out.
 
-    Raises FileNotFoundError where there are no games; the message says where they were looked for and how to get them;
-    ValueError where a file holds no games, or none is left, or split or task type is unknown.
+    Raises:
+        FileNotFoundError: There are no games. The message says where they were looked for and how
+            to get them.
+        ValueError: A file contains no games, none is left, or split or task type is unknown.
     """
-    split = {"valid": "valid_seen", "test": "valid_unseen"}.get(split, split)
+    official_names = {"valid": "valid_seen", "test": "valid_unseen"}
+    split = official_names.get(split, split)
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}; the splits of ALFWorld are {', '.join(SPLITS)}")
-    kinds = task_types_of(task_types)
-    path = _path(games)
-    return _selected(tuple(_sources(path, split)), path, split, kinds)
+    chosen_types = parse_task_types(task_types)
+    path = _find_games(games)
+    return _select_games(tuple(_list_sources(path, split)), path, split, chosen_types)
 
 
-@lru_cache(64)  # the environments of a process share their games
-def _selected(
-    sources: tuple[tuple[Listed, ...], ...], path: Path, split: str, kinds: tuple[str, ...]
-) -> Games:
-    solvable = [found for source in sources for found in source if found[0].solvable]
-    chosen = [
-        found
-        for found in solvable
-        if found[0].split in ("", split) and found[0].task_type in ("", *kinds)
-    ]
-    if not chosen:
-        there = Counter((entry.split, entry.task_type) for entry, _ in solvable)
-        have = ", ".join(
-            f"{number} {kind} in {name}" for (name, kind), number in sorted(there.items())
-        )
-        wanted = f"split {split} and task types {', '.join(kinds)}"
-        raise ValueError(f"{path} has no solvable game of {wanted}; it has {have or 'no game'}")
-    return Games(str(path), split, sorted(chosen, key=lambda found: found[0].id))
+def parse_task_types(option: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the task types that an option names.
 
+    Args:
+        option: A sequence of names, or names with commas between them; all task types if None.
 
-def task_types_of(option: str | Sequence[str] | None) -> tuple[str, ...]:
+    Raises:
+        ValueError: A name is unknown, or there is none.
+    """
     if option is None:
         return TASK_TYPES
     names = option.split(",") if isinstance(option, str) else option
-    names = tuple(name.strip() if isinstance(name, str) else name for name in names)
-    for name in names:
+    stripped_names = tuple(name.strip() if isinstance(name, str) else name for name in names)
+    for name in stripped_names:
         check_known(name, TASK_TYPES, f"unknown task type {name!r}", "the six are")
-    if not names:
+    if not stripped_names:
         raise ValueError(f"task_types is empty; choose from {', '.join(TASK_TYPES)}")
-    return names
+    return stripped_names
 
 
-def _path(games: str | Path | None) -> Path:
+def _find_games(games: str | Path | None) -> Path:
+    """Return the path of the games: `games`, or the folder where ALFWorld has them.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+    """
     if games is not None:
         path = Path(games).expanduser()
         if not path.exists():
-            raise FileNotFoundError(f"games is {str(path)!r}, which does not exist; {GET}")
+            raise FileNotFoundError(
+                f"games is {str(path)!r}, which does not exist; {HOW_TO_GET_GAMES}"
+            )
         return path
-    named = os.environ.get("ALFWORLD_DATA", "")
-    path = Path(named).expanduser() if named else Path.home() / ".cache" / "alfworld"
+    alfworld_data = os.environ.get("ALFWORLD_DATA", "")
+    if alfworld_data:
+        path = Path(alfworld_data).expanduser()
+    else:
+        path = Path.home() / ".cache" / "alfworld"
     if path.is_dir():
         return path
-    places = (
-        f"$ALFWORLD_DATA is {named!r}, which is no folder"
-        if named
-        else f"$ALFWORLD_DATA is not set, no {path}"
+    if alfworld_data:
+        raise FileNotFoundError(
+            "there are no ALFWorld games: no `games` given, "
+            f"$ALFWORLD_DATA is {alfworld_data!r}, which is no folder; {HOW_TO_GET_GAMES}"
+        )
+    raise FileNotFoundError(
+        "there are no ALFWorld games: no `games` given, "
+        f"$ALFWORLD_DATA is not set, no {path}; {HOW_TO_GET_GAMES}"
     )
-    raise FileNotFoundError(f"there are no ALFWorld games: no `games` given, {places}; {GET}")
 
 
-def _sources(path: Path, split: str) -> list[tuple[Listed, ...]]:
+def _list_sources(path: Path, split: str) -> list[tuple[ListedGame, ...]]:
+    """Return the games of each source in a file or folder, of all splits if the source has several.
+
+    Args:
+        path: A file, a folder of `games*.jsonl` files, or an official folder at any level: a split,
+            the folder of the splits, or the folder that has `json_2.1.1`.
+        split: The split to look for among official folders.
+
+    Raises:
+        FileNotFoundError: The folder has no games, or not those of the split.
+    """
     if path.is_file():
-        return [
-            _shared(
-                game_file if path.suffix in (".tw-pddl", ".json") else game_rows,
-                path,
-                file_key(path),
-            )
-        ]
-    files = [
+        is_one_game = path.suffix in (".tw-pddl", ".json")
+        list_games = list_game_file if is_one_game else list_rows_file
+        return [_list_games_cached(list_games, path, file_key(path))]
+
+    rows_files = [
         file
         for file in sorted(path.glob("games*.jsonl*"))
         if file.name.endswith((".jsonl", ".gz", ".xz"))
     ]
-    if files:
-        return [_shared(game_rows, file, file_key(file)) for file in files]
-    inside = [
-        folder / name for folder in (path, *sorted(path.glob("json_2.1.*"))) for name in SPLITS
-    ]
-    folders = [path] if path.name in SPLITS else [folder for folder in inside if folder.is_dir()]
-    if found := [folder for folder in folders if folder.name == split]:
-        return [_shared(game_folder, found[0], file_key(found[0]))]
-    there = ", ".join(folder.name for folder in folders)
-    what = (
-        f"the splits {there} but not {split}"
-        if there
-        else "no games*.jsonl file and no folder of a split"
+    if rows_files:
+        return [_list_games_cached(list_rows_file, file, file_key(file)) for file in rows_files]
+
+    split_folders = _find_split_folders(path)
+    for folder in split_folders:
+        if folder.name == split:
+            return [_list_games_cached(list_split_folder, folder, file_key(folder))]
+    if split_folders:
+        names = ", ".join(folder.name for folder in split_folders)
+        raise FileNotFoundError(
+            f"{path} has the splits {names} but not {split}; {HOW_TO_GET_GAMES}"
+        )
+    raise FileNotFoundError(
+        f"{path} has no games*.jsonl file and no folder of a split; {HOW_TO_GET_GAMES}"
     )
-    raise FileNotFoundError(f"{path} has {what}; {GET}")
 
 
-@lru_cache(32)  # while `key`, that of the file, stays as it is
-def _shared(kind: Callable[[Path], tuple[Listed, ...]], path: Path, key: str) -> tuple[Listed, ...]:
-    return kind(path)
+def _find_split_folders(path: Path) -> list[Path]:
+    """Return the folders of splits that an official folder is or has."""
+    if path.name in SPLITS:
+        return [path]
+    split_folders = []
+    for parent in (path, *sorted(path.glob("json_2.1.*"))):
+        for name in SPLITS:
+            if (parent / name).is_dir():
+                split_folders.append(parent / name)
+    return split_folders
 
 
-@lru_cache(WORLDS)
-def _opened(read: Callable[[], Game], text: str | None) -> tuple[Game, World]:
-    game = read()
-    return game, game.world(text)
+@lru_cache(64)  # the environments of a process share their games
+def _select_games(
+    sources: tuple[tuple[ListedGame, ...], ...],
+    path: Path,
+    split: str,
+    task_types: tuple[str, ...],
+) -> Games:
+    """Return the solvable games of a split and of some task types, sorted by id.
+
+    Games whose file names no split or task type are in each.
+
+    Args:
+        sources: The games of each source.
+        path: Where the sources were found, for the name of the games and for messages.
+        split: One of `SPLITS`.
+        task_types: Some of `TASK_TYPES`.
+
+    Raises:
+        ValueError: There is no such game.
+    """
+    solvable_games = [game for source in sources for game in source if game.entry.solvable]
+    selected_games = [
+        game
+        for game in solvable_games
+        if game.entry.split in ("", split) and game.entry.task_type in ("", *task_types)
+    ]
+    if not selected_games:
+        counts = Counter((game.entry.split, game.entry.task_type) for game in solvable_games)
+        available = [
+            f"{number} {task_type} in {name}"
+            for (name, task_type), number in sorted(counts.items())
+        ]
+        raise ValueError(
+            f"{path} has no solvable game of split {split} and task types {', '.join(task_types)}; "
+            f"it has {', '.join(available) or 'no game'}"
+        )
+    selected_games.sort(key=lambda game: game.entry.id)
+    return Games(str(path), split, selected_games)
+
+
+@lru_cache(32)
+def _list_games_cached(list_games: ListGames, path: Path, key: str) -> tuple[ListedGame, ...]:
+    """Return the games of a source; `key` is its `file_key`, so that a change empties the cache."""
+    return list_games(path)
+
+
+# -- kinds of sources -----------------------------------------------------------------------------
+
+
+def list_game_file(path: Path) -> tuple[ListedGame, ...]:
+    """Return the game of an official `game.tw-pddl` file; it belongs to every split."""
+    game = read_game(path)
+    entry = _make_entry(game)._replace(split="")
+    return (ListedGame(entry, lambda: game),)
+
+
+def list_rows_file(path: Path) -> tuple[ListedGame, ...]:
+    """Return the games of a JSONL file."""
+    store = RowStore(path, lambda row, location: _make_entry(game_of_row(row, location)))
+
+    def read_row(i: int, id: str) -> Game:
+        return game_of_row(store[i], where=id)
+
+    listed_games = []
+    for i, values in enumerate(store.index):
+        entry = GameEntry._make(values)
+        listed_games.append(ListedGame(entry, partial(read_row, i, entry.id)))
+    return tuple(listed_games)
+
+
+def list_split_folder(path: Path) -> tuple[ListedGame, ...]:
+    """Return the games of an official folder of a split: `path/TASK/TRIAL/game.tw-pddl`."""
+
+    def index_games() -> tuple[Sequence[Any], Arrays]:
+        entries = []
+        files = {}
+        for file in sorted(path.glob(f"*/*/{_GAME_FILE}")):
+            task_folder, trial_folder = file.parts[-3:-1]
+            files[f"{path.name}/{task_folder}/{trial_folder}"] = file
+        for id, file in files.items():
+            if "movable" not in id and "Sliced" not in id:  # alfworld leaves them out as well
+                entries.append(_make_entry(read_game(file, id, path.name)))
+        return entries, {}
+
+    with os.scandir(path) as folders:
+        task_times = sorted(
+            (folder.name, folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()
+        )
+    index, _ = load_index(f"folder {path.resolve()} {task_times}", index_games)
+    listed_games = []
+    for values in index:
+        entry = GameEntry._make(values)
+        file = path.parent / entry.id / _GAME_FILE
+        listed_games.append(ListedGame(entry, partial(read_game, file, entry.id, entry.split)))
+    return tuple(listed_games)
+
+
+def _make_entry(game: Game) -> GameEntry:
+    return GameEntry(game.id, game.split, game.task_type, game.solvable)
+
+
+# -- the cache on disk ----------------------------------------------------------------------------
+
+
+class RowStore:
+    """The rows of one JSONL file, which are parsed once and then cached on disk.
+
+    Args:
+        path: The file.
+        make_entry: Returns the index entry of a row, given with its file and line, as in
+            `games.jsonl:3`.
+
+    Attributes:
+        index: The entry of each row, as lists.
+
+    Raises:
+        ValueError: A line is not JSON, the file is not complete, or `make_entry` refuses a row by a
+            ValueError.
+    """
+
+    def __init__(self, path: Path, make_entry: Callable[[Any, str], Sequence[Any]]) -> None:
+
+        def read_file() -> tuple[Sequence[Any], Arrays]:
+            index = []
+            compressed_rows = []
+            for line_number, row in json_rows(path):
+                index.append(make_entry(row, f"{path.name}:{line_number}"))
+                compressed_rows.append(zlib.compress(json.dumps(row).encode(), level=1))
+            data, ends = joined(compressed_rows)
+            return index, {"rows": data, "ends": ends}
+
+        self.index, arrays = load_index(f"rows {file_key(path)}", read_file)
+        self._compressed_rows = Texts(arrays["rows"], arrays["ends"])
+
+    def __getitem__(self, i: int) -> Any:
+        return json.loads(zlib.decompress(self._compressed_rows[i]))
+
+
+def load_index(
+    key: str, build: Callable[[], tuple[Sequence[Any], Arrays]]
+) -> tuple[list[list[Any]], Arrays]:
+    """Return the index of a source and the arrays beside it, from the cache on disk if possible.
+
+    Args:
+        key: Names the source and changes with it.
+        build: Reads the source and returns the index and the arrays.
+    """
+
+    def build_arrays() -> Arrays:
+        index, arrays = build()
+        return {"index": np.frombuffer(json.dumps(index).encode(), np.uint8), **arrays}
+
+    arrays = kept(cache_folder("household"), digest([VERSION, key]), build_arrays)
+    return json.loads(bytes(arrays["index"])), arrays
+
+
+def file_key(path: Path) -> str:
+    """Return a text that changes when the file does: its path, size in bytes and time of change."""
+    status = path.stat()
+    return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"

@@ -1,6 +1,10 @@
-"""PDDL as far as ALFWorld games use it: objects, initial facts, a goal, and the states that meet its conditions.
+"""PDDL as far as ALFWorld games use it: problems, goals, the state, the conditions of success.
 
-PDDL does not tell upper from lower case; everything here is in lower case, as the planner of ALFWorld reads it.
+`parse_problem` reads a problem and `to_pddl` writes one. `parse_goal` turns a goal into conditions
+that are checked against a `State`.
+
+PDDL does not distinguish upper from lower case; everything here is in lower case, as in ALFWorld's
+planner.
 """
 
 from __future__ import annotations
@@ -9,11 +13,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import combinations, count
 from typing import NamedTuple, TypeAlias
 
 Expression: TypeAlias = "str | list[Expression]"
+"""A PDDL expression: a word, or a list for what is in parentheses."""
 Fact: TypeAlias = tuple[str, ...]
+"""A predicate and its arguments, such as `("inreceptacle", "mug_bar_1", "desk_bar_1")`."""
 
 _COMMENT = re.compile(r";[^\n]*")
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -24,57 +30,67 @@ class PddlProblem:
     """What a problem declares."""
 
     types: dict[str, str]  # the type of each declared object
-    facts: frozenset[Fact]  # the initial facts, each a predicate and its arguments
-    goal: Expression  # the goal as nested lists
+    facts: frozenset[Fact]  # the initial facts
+    goal: Expression
 
     @cached_property
-    def by_predicate(self) -> dict[str, list[Fact]]:
-        """The arguments of the facts of each predicate, sorted."""
-        found: dict[str, list[Fact]] = {}
+    def arguments_by_predicate(self) -> dict[str, list[Fact]]:
+        """The arguments of the initial facts of each predicate, sorted."""
+        arguments: dict[str, list[Fact]] = {}
         for fact in sorted(self.facts):
-            found.setdefault(fact[0], []).append(fact[1:])
-        return found
+            arguments.setdefault(fact[0], []).append(fact[1:])
+        return arguments
 
 
 def parse_problem(text: str) -> PddlProblem:
-    """Read a PDDL problem, not its costs. ValueError, the end of a sentence, where it is none or lacks a part."""
-    define = nested(text)
-    if not isinstance(define, list) or not define or define[0] != "define":
+    """Parse a PDDL problem; costs such as `(= (total-cost) 0)` are skipped.
+
+    Raises:
+        ValueError: The text is not a problem, or lacks a section. The message is the end of a
+            sentence whose subject is the problem.
+    """
+    definition = parse_expression(text)
+    if not isinstance(definition, list) or not definition or definition[0] != "define":
         raise ValueError("is no PDDL problem: it does not begin with (define")
-    parts = {
-        part[0]: part[1:]
-        for part in define[1:]
-        if isinstance(part, list) and part and isinstance(part[0], str)
-    }
+    sections: dict[str, list[Expression]] = {}
+    for section in definition[1:]:
+        if isinstance(section, list) and section and isinstance(section[0], str):
+            sections[section[0]] = section[1:]
     for name in (":objects", ":init", ":goal"):
-        if name not in parts:
+        if name not in sections:
             raise ValueError(f"is no complete PDDL problem: it has no {name}")
-    if len(parts[":goal"]) != 1:
+    if len(sections[":goal"]) != 1:
         raise ValueError("has a :goal that is not one expression")
-    facts = frozenset(
-        _fact(part) for part in parts[":init"] if not isinstance(part, list) or part[:1] != ["="]
-    )
-    return PddlProblem(dict(typed(parts[":objects"])), facts, parts[":goal"][0])
+    facts = set()
+    for expression in sections[":init"]:
+        is_cost = isinstance(expression, list) and expression[:1] == ["="]
+        if not is_cost:
+            facts.add(_parse_fact(expression))
+    types = dict(parse_typed_list(sections[":objects"]))
+    return PddlProblem(types, frozenset(facts), goal=sections[":goal"][0])
 
 
-def typed(words: list[Expression]) -> list[tuple[str, str]]:
-    """Return the pairs of a typed list such as `?o1 ?o2 - object ?r - receptacle`."""
+def parse_typed_list(words: list[Expression]) -> list[tuple[str, str]]:
+    """Return the (name, type) pairs of a typed list; a name without a type is an `object`.
+
+    Example: `?o1 ?o2 - object ?r - receptacle` -> `(?o1, object), (?o2, object), (?r, receptacle)`.
+    """
     pairs: list[tuple[str, str]] = []
-    waiting: list[str] = []
-    rest = iter(words)
-    for word in rest:
+    untyped_names: list[str] = []
+    remaining_words = iter(words)
+    for word in remaining_words:
         if not isinstance(word, str):
             raise ValueError(f"has an expression in a list of names: {word!r}")
         if word == "-":
-            kind = str(next(rest, ""))
-            pairs += [(name, kind) for name in waiting]
-            waiting = []
+            type_name = str(next(remaining_words, ""))
+            pairs += [(name, type_name) for name in untyped_names]
+            untyped_names = []
         else:
-            waiting.append(word)
-    return pairs + [(name, "object") for name in waiting]
+            untyped_names.append(word)
+    return pairs + [(name, "object") for name in untyped_names]
 
 
-def _fact(expression: Expression) -> Fact:
+def _parse_fact(expression: Expression) -> Fact:
     if not isinstance(expression, list) or not expression:
         raise ValueError(f"has {expression!r} where a fact should be")
     words = tuple(word for word in expression if isinstance(word, str))
@@ -83,266 +99,368 @@ def _fact(expression: Expression) -> Fact:
     return words
 
 
-def nested(text: str) -> Expression:
-    """Return PDDL text as nested lists; raise ValueError, the end of a sentence, where parentheses do not match."""
-    stack: list[list[Expression]] = [[]]
+def parse_expression(text: str) -> Expression:
+    """Parse the text of one PDDL expression: `(not (ishot ?o))` -> `["not", ["ishot", "?o"]]`.
+
+    Raises:
+        ValueError: The parentheses do not match. The message is the end of a sentence.
+    """
+    # The lists that are still open, outermost first; the first one collects whole expressions.
+    open_lists: list[list[Expression]] = [[]]
     for token in _TOKEN.findall(_COMMENT.sub("", text.lower())):
         if token == "(":
-            stack.append([])
+            open_lists.append([])
         elif token == ")":
-            done = stack.pop()
-            if not stack:
+            closed_list = open_lists.pop()
+            if not open_lists:
                 raise ValueError("closes a parenthesis that it did not open")
-            stack[-1].append(done)
+            open_lists[-1].append(closed_list)
         else:
-            stack[-1].append(token)
-    if len(stack) != 1 or len(stack[0]) != 1:
-        raise ValueError(
-            "does not close its parentheses" if len(stack) > 1 else "is not one PDDL expression"
-        )
-    return stack[0][0]
+            open_lists[-1].append(token)
+    if len(open_lists) > 1:
+        raise ValueError("does not close its parentheses")
+    expressions = open_lists[0]
+    if len(expressions) != 1:
+        raise ValueError("is not one PDDL expression")
+    return expressions[0]
 
 
 class State(NamedTuple):
     """The state of a world.
 
-    Things, receptacles and places are numbers of the world's tables; a set of them is an int whose bit `i` is set
-    where `i` is in it.
+    Things, receptacles and places are indices into the tables of the `World`. A set of them is a
+    bit
+    mask: an int whose bit `i` is set if `i` is in the set.
 
     Args:
         place: Where the agent is.
-        held: The thing in its hand, -1 for none.
+        in_hand: The thing in its hand, -1 for none.
         inside: For each receptacle the set of things in or on it.
-        around: For each thing the set of places it is known to be at (only `slice` and `look` ask for it).
+        known_places: For each thing the set of places where it is known to be (only `slice` and
+            `look` need it).
         opened: The receptacles that are open.
         clean: The things that were cleaned, and likewise `hot`, `cool`, `sliced` and `toggled`.
-        left: For each receptacle the set of things that were taken from it and not put back.
+        taken_from: For each receptacle the set of things that were taken from it and not put back.
     """
 
     place: int
-    held: int
+    in_hand: int
     inside: tuple[int, ...]
-    around: tuple[int, ...]
+    known_places: tuple[int, ...]
     opened: int
     clean: int
     hot: int
     cool: int
     sliced: int
     toggled: int
-    left: tuple[int, ...]
+    taken_from: tuple[int, ...]
 
 
-def members(set_: int) -> Iterator[int]:
-    """Iterate over a set of numbers, in order."""
-    while set_:
-        lowest = set_ & -set_
-        yield lowest.bit_length() - 1
-        set_ ^= lowest
+def iterate_bits(mask: int) -> Iterator[int]:
+    """Yield the numbers of the bits that are set in `mask`, ascending: `0b1010` -> 1, 3."""
+    while mask:
+        lowest_bit = mask & -mask
+        yield lowest_bit.bit_length() - 1
+        mask ^= lowest_bit
 
 
-def changed(values: tuple[int, ...], i: int, value: int) -> tuple[int, ...]:
-    """Return `values` with `value` at `i`."""
-    return (*values[:i], value, *values[i + 1 :])
+def replace_item(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+    """Return a copy of `values` with `value` at `index`."""
+    return (*values[:index], value, *values[index + 1 :])
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Enough things of a kind, in the wanted state, are in or on one receptacle of a kind."""
+class PlacedCondition:
+    """Enough things of a kind, in the wanted states, are in or on one receptacle of a kind."""
 
-    things: int
-    receptacles: tuple[int, ...]
-    flags: tuple[str, ...]
-    number: int
+    things: int  # the set of things of the kind
+    receptacles: tuple[int, ...]  # the receptacles of the kind
+    flags: tuple[str, ...]  # the wanted states, fields of `State` such as `hot`
+    number: int  # of things that must be in or on the same receptacle
 
-    def met(self, state: State) -> bool:
+    def is_met(self, state: State) -> bool:
         things = self.things
         for flag in self.flags:
             things &= getattr(state, flag)
         if not things:
             return False
-        inside, number = state.inside, self.number
+        inside = state.inside
+        number = self.number
         return any(
             (inside[receptacle] & things).bit_count() >= number for receptacle in self.receptacles
         )
 
 
 @dataclass(frozen=True)
-class Lit:
-    """A switched-on lamp is in or on a receptacle where the agent is; `here` are the receptacles of each place."""
+class LampCondition:
+    """A switched-on lamp is in or on a receptacle at the agent's place."""
 
-    lamps: int
-    here: tuple[tuple[int, ...], ...]
+    lamps: int  # the set of lamps of the wanted kind
+    receptacles_at: tuple[tuple[int, ...], ...]  # for each place the receptacles there
 
-    def met(self, state: State) -> bool:
-        lamps = self.lamps & state.toggled
-        return lamps != 0 and any(
-            state.inside[receptacle] & lamps for receptacle in self.here[state.place]
+    def is_met(self, state: State) -> bool:
+        lamps_on = self.lamps & state.toggled
+        if not lamps_on:
+            return False
+        return any(
+            state.inside[receptacle] & lamps_on for receptacle in self.receptacles_at[state.place]
         )
 
 
 @dataclass(frozen=True)
-class Held:
-    """The agent holds a thing of a kind."""
+class InHandCondition:
+    """The agent has a thing of a kind in its hand."""
 
-    things: int
+    things: int  # the set of things of the kind
 
-    def met(self, state: State) -> bool:
-        return state.held >= 0 and self.things >> state.held & 1 == 1
-
-
-Condition: TypeAlias = "Placed | Lit | Held"
+    def is_met(self, state: State) -> bool:
+        return state.in_hand >= 0 and self.things >> state.in_hand & 1 == 1
 
 
-Having: TypeAlias = Callable[
-    [str, str], int
-]  # the set of things or receptacles with a fixed property, by its value
+Condition: TypeAlias = "PlacedCondition | LampCondition | InHandCondition"
 
-_CAN = ("cleanable", "heatable", "coolable", "toggleable", "sliceable", "pickupable")
-FLAGS = {
-    f"is{flag}": flag for flag in ("clean", "hot", "cool", "sliced", "toggled")
-}  # by predicate
+FindWith: TypeAlias = Callable[[str, str], int]
+"""Returns the set of things or receptacles with a fixed property: `("objecttype", "mugtype")` gives
+all mugs, `("cleanable", "")` gives all things that can be cleaned."""
+
+_ABILITIES = ("cleanable", "heatable", "coolable", "toggleable", "sliceable", "pickupable")
+FLAG_BY_PREDICATE = {f"is{flag}": flag for flag in ("clean", "hot", "cool", "sliced", "toggled")}
+"""The field of `State` that says whether a predicate is true, such as `hot` for `ishot`."""
+
+
+class _Conjunction(NamedTuple):
+    """A part of a goal without its nesting: all literals must hold for some choice of variables."""
+
+    literals: list[Fact]  # a negated one begins with `not`
+    variable_types: dict[str, str]  # the type of each variable
 
 
 def parse_goal(
-    goal: Expression, having: Having, here: tuple[tuple[int, ...], ...]
+    goal: Expression, find_with: FindWith, receptacles_at: tuple[tuple[int, ...], ...]
 ) -> tuple[Condition, ...]:
-    """Return the conditions that must all be met.
+    """Return the conditions of a goal, all of which must be met.
 
-    `having` gives the things or receptacles of which a predicate says a value (`objecttype`, `bowltype`), or which have
-    a property (`cleanable`, ""); `here` is, for each place, the receptacles there.
+    Args:
+        goal: The goal of one of ALFWorld's six task types.
+        find_with: Returns the things or receptacles with a property.
+        receptacles_at: For each place the receptacles there.
 
-    Raises ValueError where the goal is of no kind that ALFWorld has; the message is the end of a sentence.
+    Raises:
+        ValueError: ALFWorld has no such goal. The message is the end of a sentence.
     """
+    parts: list[Expression] = [goal]
+    if isinstance(goal, list) and goal[:1] == ["and"] and len(goal) > 1:
+        parts = goal[1:]
     conditions = []
-    for part in (goal[1:] if isinstance(goal, list) and goal[:1] == ["and"] else []) or [goal]:
-        types: dict[str, str] = {}
-        literals = list(_flat(part, {}, types, count()))
-        found = (
-            _lit(literals, types, having, here)
-            or _held(literals, types, having)
-            or _placed(literals, types, having)
-        )
-        if found is None:
+    for part in parts:
+        conjunction = _flatten(part)
+        condition: Condition | None = _read_lamp_condition(conjunction, find_with, receptacles_at)
+        if condition is None:
+            condition = _read_in_hand_condition(conjunction, find_with)
+        if condition is None:
+            condition = _read_placed_condition(conjunction, find_with)
+        if condition is None:
             raise ValueError("has a goal that none of ALFWorld's six task types states")
-        conditions.append(found)
+        conditions.append(condition)
     return tuple(conditions)
 
 
-def _flat(
-    part: Expression, names: dict[str, str], types: dict[str, str], numbers: Iterator[int]
-) -> Iterator[Fact]:
-    """Yield the literals of nested `and` and `exists`, every variable under a name of its own."""
-    if not isinstance(part, list) or not part:
-        raise ValueError(f"has {part!r} in its goal")
-    if part[0] == "and":
-        for inner in part[1:]:
-            yield from _flat(inner, names, types, numbers)
-    elif part[0] == "exists" and len(part) == 3 and isinstance(part[1], list):
-        names = dict(names)
-        for variable, kind in typed(part[1]):
-            names[variable] = f"{variable}{next(numbers)}"
-            types[names[variable]] = kind
-        yield from _flat(part[2], names, types, numbers)
-    elif part[0] == "not" and len(part) == 2:
-        yield from (("not", *literal) for literal in _flat(part[1], names, types, numbers))
-    else:
-        words = [word for word in part if isinstance(word, str)]
-        if len(words) != len(part):
-            raise ValueError(f"has {part!r} in its goal")
-        yield tuple(names.get(word, word) for word in words)
+def _flatten(part: Expression) -> _Conjunction:
+    """Return the literals of nested `and`, `exists` and `not`; each variable gets a unique name.
+
+    Example: `(exists (?o - object) (and (ishot ?o) (not (= ?o x))))` has the literals
+    `(ishot ?o0)` and `(not = ?o0 x)`, and `?o0` is an `object`.
+    """
+    variable_types: dict[str, str] = {}
+    variable_numbers = count()
+
+    def collect_literals(expression: Expression, unique_names: dict[str, str]) -> list[Fact]:
+        if not isinstance(expression, list) or not expression:
+            raise ValueError(f"has {expression!r} in its goal")
+        literals: list[Fact] = []
+        operator = expression[0]
+        if operator == "and":
+            for operand in expression[1:]:
+                literals += collect_literals(operand, unique_names)
+            return literals
+        if operator == "exists" and len(expression) == 3 and isinstance(expression[1], list):
+            inner_names = dict(unique_names)
+            for variable, type_name in parse_typed_list(expression[1]):
+                inner_names[variable] = f"{variable}{next(variable_numbers)}"
+                variable_types[inner_names[variable]] = type_name
+            return collect_literals(expression[2], inner_names)
+        if operator == "not" and len(expression) == 2:
+            positive_literals = collect_literals(expression[1], unique_names)
+            return [("not", *literal) for literal in positive_literals]
+        words = [word for word in expression if isinstance(word, str)]
+        if len(words) != len(expression):
+            raise ValueError(f"has {expression!r} in its goal")
+        return [tuple(unique_names.get(word, word) for word in words)]
+
+    literals = collect_literals(part, {})
+    return _Conjunction(literals, variable_types)
 
 
-def _placed(literals: list[Fact], types: dict[str, str], having: Having) -> Condition | None:
-    into = {literal[1]: literal[2] for literal in literals if literal[0] == "inreceptacle"}
-    things, receptacles = set(into), set(into.values())
-    if len(receptacles) != 1 or things | receptacles != set(types):
+def _read_placed_condition(
+    conjunction: _Conjunction, find_with: FindWith
+) -> PlacedCondition | None:
+    """Return the condition that one thing, or several different ones, are in a kind of receptacle.
+
+    None if the conjunction says something else. Its literals must be, for each thing `?o`, those of
+    `_read_wanted_things` and `(inreceptacle ?o ?r)`; `(receptacletype ?r KIND)` for the one
+    receptacle; and `(not (= ?o1 ?o2))` for each pair of things, which all have the same kind.
+
+    A literal is a tuple of its predicate and arguments; a negated one begins with `not`.
+    """
+    literals, variable_types = conjunction
+    receptacle_of = {literal[1]: literal[2] for literal in literals if literal[0] == "inreceptacle"}
+    things = set(receptacle_of)
+    receptacles = set(receptacle_of.values())
+    if len(receptacles) != 1 or things | receptacles != set(variable_types):
         return None
     receptacle = receptacles.pop()
-    others = [literal for literal in literals if literal[0] not in ("inreceptacle", "not")]
-    apart = {frozenset(literal[2:]) for literal in literals if literal[:2] == ("not", "=")}
-    pairs = {frozenset((one, other)) for one in things for other in things if one != other}
-    kinds = {_kind(thing, others, having) for thing in things}
-    kept = {
-        literal[2]
-        for literal in others
-        if literal[0] == "receptacletype" and literal[1] == receptacle
+
+    # Every other literal is about these variables, and the same is wanted of each thing.
+    negations = [literal for literal in literals if literal[0] == "not"]
+    properties = [literal for literal in literals if literal[0] not in ("inreceptacle", "not")]
+    wanted_things = {_read_wanted_things(thing, properties, find_with) for thing in things}
+    receptacle_kinds = {
+        literal[2] for literal in properties if literal[:2] == ("receptacletype", receptacle)
     }
-    plain = all(
-        literal[1] in things or literal[:2] == ("receptacletype", receptacle) for literal in others
+    for literal in properties:
+        if literal[1] not in things and literal[:2] != ("receptacletype", receptacle):
+            return None
+
+    # Any two things must be different ones, and nothing else is negated.
+    different_pairs = {frozenset(literal[2:]) for literal in negations if literal[1] == "="}
+    all_pairs = {frozenset(pair) for pair in combinations(things, 2)}
+    if different_pairs != all_pairs or any(literal[1] != "=" for literal in negations):
+        return None
+    if len(wanted_things) != 1 or len(receptacle_kinds) != 1:
+        return None
+    wanted = wanted_things.pop()
+    if wanted is None:
+        return None
+    return PlacedCondition(
+        things=wanted.things,
+        receptacles=tuple(iterate_bits(find_with("receptacletype", receptacle_kinds.pop()))),
+        flags=wanted.flags,
+        number=len(things),
     )
-    plain &= all(literal[1] == "=" for literal in literals if literal[0] == "not")
-    found = kinds.pop() if apart == pairs and len(kinds) == len(kept) == 1 and plain else None
-    if found is None:
+
+
+_LAMP_PREDICATES = {
+    "objecttype",
+    "toggleable",
+    "istoggled",
+    "inreceptacle",
+    "receptacleatlocation",
+    "atlocation",
+}
+
+
+def _read_lamp_condition(
+    conjunction: _Conjunction, find_with: FindWith, receptacles_at: tuple[tuple[int, ...], ...]
+) -> LampCondition | None:
+    """Return the condition that a lamp is on at the agent's place; None if it says something else.
+
+    The literals must be, in any order, `(objecttype ?lamp KIND)`, `(toggleable ?lamp)`,
+    `(istoggled ?lamp)`, `(inreceptacle ?lamp ?r)`, `(receptacleatlocation ?r ?place)` and
+    `(atlocation ?agent ?place)`.
+    """
+    literals, variable_types = conjunction
+    arguments = {literal[0]: literal[1:] for literal in literals}
+    if set(arguments) != _LAMP_PREDICATES:
         return None
-    return Placed(
-        found[0], tuple(members(having("receptacletype", kept.pop()))), found[1], len(things)
-    )
-
-
-def _lit(
-    literals: list[Fact], types: dict[str, str], having: Having, here: tuple[tuple[int, ...], ...]
-) -> Condition | None:
-    by = {literal[0]: literal[1:] for literal in literals}
-    if set(by) != {
-        "objecttype",
-        "toggleable",
-        "istoggled",
-        "receptacleatlocation",
-        "atlocation",
-        "inreceptacle",
-    }:
+    lamp, receptacle = arguments["inreceptacle"]
+    place = arguments["atlocation"][1]
+    if arguments["toggleable"] != (lamp,) or arguments["istoggled"] != (lamp,):
         return None
-    lamp, receptacle = by["inreceptacle"]
-    place = by["atlocation"][1]
-    fits = by["toggleable"] == by["istoggled"] == (lamp,) and by["receptacleatlocation"] == (
-        receptacle,
-        place,
-    )
-    if not fits or by["objecttype"][0] != lamp or len(types) != 4 or len(literals) != 6:
+    if arguments["receptacleatlocation"] != (receptacle, place):
         return None
-    return Lit(having("objecttype", by["objecttype"][1]) & having("toggleable", ""), here)
-
-
-def _held(literals: list[Fact], types: dict[str, str], having: Having) -> Condition | None:
-    held = [literal[2] for literal in literals if literal[0] == "holds"]
-    rest = [literal for literal in literals if literal[0] != "holds"]
-    if len(held) != 1 or len(types) != 2:
+    if arguments["objecttype"][0] != lamp:
         return None
-    found = _kind(held[0], rest, having)
-    if found is None or found[1] or any(literal[1] != held[0] for literal in rest):
+    # Each predicate once, and no variable besides lamp, receptacle, agent and place.
+    if len(literals) != len(_LAMP_PREDICATES) or len(variable_types) != 4:
         return None
-    return Held(found[0])
+    lamp_kind = arguments["objecttype"][1]
+    lamps = find_with("objecttype", lamp_kind) & find_with("toggleable", "")
+    return LampCondition(lamps, receptacles_at)
 
 
-def _kind(thing: str, literals: list[Fact], having: Having) -> tuple[int, tuple[str, ...]] | None:
-    """Return which things can stand for a variable, and what they have to have become; None for what is not known."""
-    things, flags = -1, []
+def _read_in_hand_condition(
+    conjunction: _Conjunction, find_with: FindWith
+) -> InHandCondition | None:
+    """Return the condition that the agent holds a thing of a kind; None if it says something else.
+
+    The literals must be `(holds ?agent ?thing)` and those of `_read_wanted_things` without states.
+    Each is a tuple of its predicate and arguments.
+    """
+    literals, variable_types = conjunction
+    things_in_hand = [literal[2] for literal in literals if literal[0] == "holds"]
+    other_literals = [literal for literal in literals if literal[0] != "holds"]
+    if len(things_in_hand) != 1 or len(variable_types) != 2:
+        return None
+    thing = things_in_hand[0]
+    wanted = _read_wanted_things(thing, other_literals, find_with)
+    if wanted is None or wanted.flags:
+        return None
+    if any(literal[1] != thing for literal in other_literals):
+        return None
+    return InHandCondition(wanted.things)
+
+
+class _WantedThings(NamedTuple):
+    """The things that a variable of a goal can stand for, and the states that they must have."""
+
+    things: int  # the set of things
+    flags: tuple[str, ...]  # fields of `State` such as `hot`, sorted
+
+
+def _read_wanted_things(
+    variable: str, literals: list[Fact], find_with: FindWith
+) -> _WantedThings | None:
+    """Return what the literals say of a variable that stands for a thing.
+
+    A literal is a tuple of its predicate and arguments. The predicates must be `objecttype`, one of
+    `_ABILITIES` or a key of `FLAG_BY_PREDICATE`. None for another predicate, and if the literals do
+    not say which things are meant.
+    """
+    things = -1  # the set of all things: every bit is set
+    flags = []
     for literal in literals:
-        if literal[1] != thing:
+        if literal[1] != variable:
             continue
-        if literal[0] == "objecttype":
-            things &= having("objecttype", literal[2])
-        elif literal[0] in _CAN:
-            things &= having(literal[0], "")
-        elif literal[0] in FLAGS:
-            flags.append(FLAGS[literal[0]])
+        predicate = literal[0]
+        if predicate == "objecttype":
+            things &= find_with("objecttype", literal[2])
+        elif predicate in _ABILITIES:
+            things &= find_with(predicate, "")
+        elif predicate in FLAG_BY_PREDICATE:
+            flags.append(FLAG_BY_PREDICATE[predicate])
         else:
             return None
-    return (things, tuple(sorted(flags))) if things >= 0 else None
+    if things == -1:
+        return None
+    return _WantedThings(things, tuple(sorted(flags)))
 
 
 def to_pddl(problem: PddlProblem) -> str:
-    """Return a problem as PDDL text, in one fixed order."""
-    objects = "\n".join(f"    {id} - {kind}" for id, kind in sorted(problem.types.items()))
-    listed = problem.by_predicate.items()
-    facts = "\n".join(
-        f"    ({name} {' '.join(words)})" for name, found in listed for words in found
-    )
+    """Return a problem as PDDL text; equal problems have equal texts."""
+    object_lines = [f"    {id} - {type_name}" for id, type_name in sorted(problem.types.items())]
+    fact_lines = []
+    for predicate, facts in problem.arguments_by_predicate.items():
+        fact_lines += [f"    ({predicate} {' '.join(arguments)})" for arguments in facts]
+    objects = "\n".join(object_lines)
+    facts_text = "\n".join(fact_lines)
     return (
         f"(define (problem house)\n  (:domain alfred)\n  (:objects\n{objects}\n  )\n"
-        f"  (:init\n    (= (total-cost) 0)\n{facts}\n  )\n  (:goal {_shown(problem.goal)})\n)\n"
+        f"  (:init\n    (= (total-cost) 0)\n{facts_text}\n  )\n"
+        f"  (:goal {_format_expression(problem.goal)})\n)\n"
     )
 
 
-def _shown(expression: Expression) -> str:
-    return expression if isinstance(expression, str) else f"({' '.join(map(_shown, expression))})"
+def _format_expression(expression: Expression) -> str:
+    if isinstance(expression, str):
+        return expression
+    return f"({' '.join(_format_expression(operand) for operand in expression)})"

@@ -1,282 +1,391 @@
-"""The rules of a game: what a command does, how the game answers, and which commands are admissible.
+"""The rules of a game: what a command does, the answers, and which commands are admissible.
 
-`step` is a pure function of world, state and command. A command that no rule allows changes nothing and is answered
-with `Nothing happens.`. The rules are those of ALFWorld's PDDL domain, the sentences those of its text grammar: the
-present one and the one before 0.4, which differ in the answer to `go to` and in the words for putting a thing down.
-Only the present one has `help`.
+`step` is a pure function of world, state and command; `commands` lists the commands that it
+accepts.
+
+The rules are those of ALFWorld's PDDL domain. The sentences are those of its text grammar: the
+present one and the one before 0.4, which differ in the answer to `go to` and in the words for
+putting a thing down. Only the present one has `help`.
+
+Things and receptacles are indices, sets of them are bit masks (see `State`).
 """
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from .pddl import State, changed, members
+from .pddl import State, iterate_bits, replace_item
 from .world import World
 
 NOTHING = "Nothing happens."
 TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
 HELP: str = TEXTS["help"]
 
+Result: TypeAlias = tuple[State, str] | None
+"""The state after a command and the game's answer; None if the rules do not allow the command."""
+
 
 def intro(world: World) -> str:
-    """Return what the agent reads first."""
-    return str(TEXTS["intro"]).format(
-        look=_look(world, world.start, world.receptacles), task=world.task
-    )
+    """Return the first text of a game: the receptacles and the task."""
+    look = _look_around(world, world.start, world.receptacle_names)
+    template: str = TEXTS["intro"]
+    return template.format(look=look, task=world.task)
 
 
 def step(world: World, state: State, command: str) -> tuple[State, str]:
-    """Return the state after `command` and the game's answer; blanks around a command do not count."""
+    """Return the state after a command, and the game's answer.
+
+    A command that the rules do not allow changes nothing and is answered with `Nothing happens.`.
+    Blanks around a command are ignored.
+    """
     command = command.strip()
     if command in world.dialect.anywhere:
-        return state, _say(world, state, command)
-    verb, _, rest = command.partition(" ")
-    if verb == "go" and rest.startswith("to "):
-        done = _go(world, state, rest[3:])
-    elif verb in _ON_ONE:
-        done = _ON_ONE[verb](world, state, rest)
+        return state, _answer_question(world, state, command)
+    verb, _, arguments = command.partition(" ")
+    result: Result
+    if verb == "go" and arguments.startswith("to "):
+        result = _go(world, state, arguments.removeprefix("to "))
+    elif verb in _RULES_OF_ONE_NAME:
+        result = _RULES_OF_ONE_NAME[verb](world, state, arguments)
     elif verb == world.dialect.put:
-        first, _, second = rest.partition(f" {world.dialect.into} ")
-        done = _put(world, state, first, second)
+        thing, _, target = arguments.partition(f" {world.dialect.into} ")
+        result = _put(world, state, thing, target)
     elif verb == "take":
-        first, _, second = rest.partition(" from ")
-        done = _take(world, state, first, second)
+        thing, _, source = arguments.partition(" from ")
+        result = _take(world, state, thing, source)
+    elif verb == "slice":
+        thing, _, knife = arguments.partition(" with ")
+        result = _slice(world, state, thing, knife)
     else:
-        first, _, second = rest.partition(" with ")
-        done = (
-            _slice(world, state, first, second)
-            if verb == "slice"
-            else _treat(world, state, verb, first, second)
-        )
-    return done or (state, NOTHING)
+        thing, _, appliance = arguments.partition(" with ")
+        result = _treat(world, state, verb, thing, appliance)
+    if result is None:
+        return state, NOTHING
+    return result
 
 
-def _reach(world: World, state: State, name: str) -> int:
-    """Return the receptacle of that name where the agent is, else -1."""
-    receptacle = world.receptacle.get(name, -1)
-    return receptacle if receptacle >= 0 and world.where[receptacle] == state.place else -1
+# -- what each command does -----------------------------------------------------------------------
 
 
-def _go(world: World, state: State, name: str) -> tuple[State, str] | None:
-    receptacle = world.receptacle.get(name, -1)
-    if receptacle < 0 or world.where[receptacle] == state.place:
+def _find_within_reach(world: World, state: State, name: str) -> int:
+    """Return the receptacle called `name` if it is at the agent's place, else -1."""
+    receptacle = world.receptacle_by_name.get(name, -1)
+    if receptacle >= 0 and world.place_of[receptacle] == state.place:
+        return receptacle
+    return -1
+
+
+def _go(world: World, state: State, name: str) -> Result:
+    """Go to the receptacle called `name`; None unless it is at another place."""
+    receptacle = world.receptacle_by_name.get(name, -1)
+    if receptacle < 0 or world.place_of[receptacle] == state.place:
         return None
-    state = state._replace(place=world.where[receptacle])
-    at = world.places[state.place] if world.dialect.arrives_at_place else name
-    return state, f"You arrive at {at}. {_look_at(world, state, receptacle)}"
+    state = state._replace(place=world.place_of[receptacle])
+    destination = world.place_names[state.place] if world.dialect.arrives_at_place else name
+    return state, f"You arrive at {destination}. {_look_at(world, state, receptacle)}"
 
 
-def _open(world: World, state: State, name: str) -> tuple[State, str] | None:
-    receptacle = _reach(world, state, name)
-    if receptacle < 0 or not world.shut(state, receptacle):
+def _open(world: World, state: State, name: str) -> Result:
+    """Open the receptacle called `name`; None unless it is within reach and closed."""
+    receptacle = _find_within_reach(world, state, name)
+    if receptacle < 0 or not world.is_closed(state, receptacle):
         return None
     state = state._replace(opened=state.opened | 1 << receptacle)
     return state, f"You open the {name}. {_look_at(world, state, receptacle)}"
 
 
-def _close(world: World, state: State, name: str) -> tuple[State, str] | None:
-    receptacle = _reach(world, state, name)
-    if receptacle < 0 or not world.openable & state.opened & 1 << receptacle:
+def _close(world: World, state: State, name: str) -> Result:
+    """Close the receptacle called `name`; None unless it is within reach and open."""
+    receptacle = _find_within_reach(world, state, name)
+    if receptacle < 0:
         return None
-    return state._replace(opened=state.opened & ~(1 << receptacle)), f"You close the {name}."
+    receptacle_bit = 1 << receptacle
+    if not world.openable & state.opened & receptacle_bit:
+        return None
+    state = state._replace(opened=state.opened & ~receptacle_bit)
+    return state, f"You close the {name}."
 
 
-def _examine(world: World, state: State, name: str) -> tuple[State, str] | None:
-    receptacle = _reach(world, state, name)
+def _examine(world: World, state: State, name: str) -> Result:
+    """Look at the receptacle or thing called `name`; None unless it is within reach or in hand."""
+    receptacle = _find_within_reach(world, state, name)
     if receptacle >= 0:
         return state, _look_at(world, state, receptacle)
-    # Of things only the one in hand can be examined: the domain's other case names a type that does not exist.
-    thing = world.thing.get(name, -1)
-    if thing < 0 or thing != state.held:
+    # ALFWorld's domain also means to let the agent examine things that lie before it, but that rule
+    # names a type that does not exist and so never applies.
+    thing = world.thing_by_name.get(name, -1)
+    if thing < 0 or thing != state.in_hand:
         return None
-    if thing in world.inner:
-        return state, f"This is a normal {name}. In it, you see {listed(world.inner[thing])}."
-    flags = {
-        "clean": state.clean,
-        "hot": state.hot,
-        "cool": state.cool,
-        "sliced": state.sliced,
-        "on": state.toggled,
-    }
-    return state, _condition(
-        name, **{flag: things >> thing & 1 == 1 for flag, things in flags.items()}
+    if thing in world.inner_names:
+        contents = join_with_articles(world.inner_names[thing])
+        return state, f"This is a normal {name}. In it, you see {contents}."
+    thing_bit = 1 << thing  # sets of things are bit masks
+    return state, describe_thing(
+        name,
+        clean=state.clean & thing_bit != 0,
+        hot=state.hot & thing_bit != 0,
+        cool=state.cool & thing_bit != 0,
+        sliced=state.sliced & thing_bit != 0,
+        on=state.toggled & thing_bit != 0,
     )
 
 
-def _use(world: World, state: State, name: str) -> tuple[State, str] | None:
-    thing = world.thing.get(name, -1)
-    if thing < 0 or not world.can["toggle"] >> thing & 1:
+def _use(world: World, state: State, name: str) -> Result:
+    """Turn on the lamp called `name`; None unless it is in or on a receptacle within reach."""
+    thing = world.thing_by_name.get(name, -1)
+    if thing < 0:
         return None
-    if not any(state.inside[r] >> thing & 1 for r in world.here[state.place]):
+    thing_bit = 1 << thing  # sets of things are bit masks
+    if not world.toggleable & thing_bit:
         return None
-    # What was used counts as toggled for good, so it is turned on every time.
-    return state._replace(toggled=state.toggled | 1 << thing), f"You turn on the {name}."
+    receptacles_here = world.receptacles_at[state.place]
+    if not any(state.inside[receptacle] & thing_bit for receptacle in receptacles_here):
+        return None
+    # ALFWorld counts a used lamp as toggled for good, so the answer is the same each time.
+    return state._replace(toggled=state.toggled | thing_bit), f"You turn on the {name}."
 
 
-def _take(world: World, state: State, name: str, source: str) -> tuple[State, str] | None:
-    thing, receptacle = world.thing.get(name, -1), _reach(world, state, source)
-    if thing < 0 or receptacle < 0 or state.held >= 0 or world.shut(state, receptacle):
+def _take(world: World, state: State, name: str, source: str) -> Result:
+    """Take the thing called `name` from the receptacle called `source`.
+
+    None unless the hand is empty, the receptacle within reach and not closed, and the thing there.
+    """
+    thing = world.thing_by_name.get(name, -1)
+    receptacle = _find_within_reach(world, state, source)
+    if thing < 0 or receptacle < 0:
         return None
-    inside, bit = state.inside[receptacle], 1 << thing
-    if not inside & world.can["pickup"] & bit:
+    if state.in_hand >= 0 or world.is_closed(state, receptacle):
         return None
+    thing_bit = 1 << thing  # sets of things are bit masks
+    things_inside = state.inside[receptacle]
+    if not things_inside & world.pickupable & thing_bit:
+        return None
+    places_without_this = state.known_places[thing] & ~(1 << state.place)
+    things_taken = state.taken_from[receptacle] | thing_bit
     state = state._replace(
-        held=thing,
-        inside=changed(state.inside, receptacle, inside & ~bit),
-        around=changed(state.around, thing, state.around[thing] & ~(1 << state.place)),
-        left=changed(state.left, receptacle, state.left[receptacle] | bit),
+        in_hand=thing,
+        inside=replace_item(state.inside, receptacle, things_inside & ~thing_bit),
+        known_places=replace_item(state.known_places, thing, places_without_this),
+        taken_from=replace_item(state.taken_from, receptacle, things_taken),
     )
     return state, f"You pick up the {name} from the {source}."
 
 
-def _put(world: World, state: State, name: str, target: str) -> tuple[State, str] | None:
-    thing, receptacle = world.thing.get(name, -1), _reach(world, state, target)
-    if thing < 0 or receptacle < 0 or state.held != thing or world.shut(state, receptacle):
+def _put(world: World, state: State, name: str, target: str) -> Result:
+    """Put the thing called `name` into or onto the receptacle called `target`.
+
+    None unless the thing is in hand, and the receptacle is within reach, not closed and accepts it.
+    """
+    thing = world.thing_by_name.get(name, -1)
+    receptacle = _find_within_reach(world, state, target)
+    if thing < 0 or receptacle < 0:
         return None
-    bit = 1 << thing
-    if not world.fits[receptacle] & bit:
+    if state.in_hand != thing or world.is_closed(state, receptacle):
         return None
+    thing_bit = 1 << thing  # sets of things are bit masks
+    if not world.accepts[receptacle] & thing_bit:
+        return None
+    things_inside = state.inside[receptacle] | thing_bit
+    places_with_this = state.known_places[thing] | 1 << state.place
+    things_taken = state.taken_from[receptacle] & ~thing_bit
     state = state._replace(
-        held=-1,
-        inside=changed(state.inside, receptacle, state.inside[receptacle] | bit),
-        around=changed(state.around, thing, state.around[thing] | 1 << state.place),
-        left=changed(state.left, receptacle, state.left[receptacle] & ~bit),
+        in_hand=-1,
+        inside=replace_item(state.inside, receptacle, things_inside),
+        known_places=replace_item(state.known_places, thing, places_with_this),
+        taken_from=replace_item(state.taken_from, receptacle, things_taken),
     )
     return state, f"You {world.dialect.put} the {name} {world.dialect.into} the {target}."
 
 
-def _treat(
-    world: World, state: State, verb: str, name: str, target: str
-) -> tuple[State, str] | None:
-    thing, receptacle = world.thing.get(name, -1), _reach(world, state, target)
-    if verb not in world.used_to or thing < 0 or receptacle < 0 or state.held != thing:
+def _treat(world: World, state: State, verb: str, name: str, target: str) -> Result:
+    """Clean, heat or cool the thing called `name` with the receptacle called `target`.
+
+    None unless the thing is in hand, the receptacle within reach and both fit the verb; also for
+    any other verb.
+    """
+    thing = world.thing_by_name.get(name, -1)
+    appliance = _find_within_reach(world, state, target)
+    if verb not in world.appliances or thing < 0 or appliance < 0 or state.in_hand != thing:
         return None
-    bit = 1 << thing
-    if not (world.can[verb] & bit and world.used_to[verb] >> receptacle & 1):
+    thing_bit = 1 << thing  # sets of things are bit masks
+    appliance_bit = 1 << appliance
+    if not world.treatable[verb] & thing_bit or not world.appliances[verb] & appliance_bit:
         return None
     if verb == "clean":
-        state = state._replace(clean=state.clean | bit)
+        state = state._replace(clean=state.clean | thing_bit)
     elif verb == "heat":
-        state = state._replace(hot=state.hot | bit, cool=state.cool & ~bit)
+        state = state._replace(hot=state.hot | thing_bit, cool=state.cool & ~thing_bit)
     else:
-        state = state._replace(cool=state.cool | bit, hot=state.hot & ~bit)
+        state = state._replace(cool=state.cool | thing_bit, hot=state.hot & ~thing_bit)
     return state, f"You {verb} the {name} using the {target}."
 
 
-def _slice(world: World, state: State, name: str, knife: str) -> tuple[State, str] | None:
-    thing, held = world.thing.get(name, -1), world.thing.get(knife, -1)
-    if thing < 0 or held < 0 or state.held != held or not world.can["cut"] >> held & 1:
+def _slice(world: World, state: State, name: str, knife_name: str) -> Result:
+    """Slice the thing called `name`; None unless it is here and the knife is in hand."""
+    thing = world.thing_by_name.get(name, -1)
+    knife = world.thing_by_name.get(knife_name, -1)
+    if thing < 0 or knife < 0 or state.in_hand != knife:
         return None
-    if not world.can["slice"] >> thing & 1 or not state.around[thing] >> state.place & 1:
+    thing_bit = 1 << thing  # sets of things are bit masks
+    if not world.knives & 1 << knife or not world.sliceable & thing_bit:
         return None
-    return state._replace(
-        sliced=state.sliced | 1 << thing
-    ), f"You sliced the {name} with the {knife}."
+    if not state.known_places[thing] & 1 << state.place:
+        return None
+    state = state._replace(sliced=state.sliced | thing_bit)
+    return state, f"You sliced the {name} with the {knife_name}."
 
 
-def _say(world: World, state: State, command: str) -> str:
+_RULES_OF_ONE_NAME: dict[str, Callable[[World, State, str], Result]] = {
+    "open": _open,
+    "close": _close,
+    "examine": _examine,
+    "use": _use,
+}
+"""The rules of commands with one name after the verb."""
+
+
+# -- what the game says ---------------------------------------------------------------------------
+
+
+def _answer_question(world: World, state: State, command: str) -> str:
+    """Return the answer to `help`, `inventory` or `look`."""
     if command == "help":
         return HELP
     if command == "inventory":
-        held = f": a {world.things[state.held]}"
-        return f"You are carrying{held}." if state.held >= 0 else "You are not carrying anything."
-    return _look(world, state, [])
+        if state.in_hand < 0:
+            return "You are not carrying anything."
+        return f"You are carrying: a {world.thing_names[state.in_hand]}."
+    return _look_around(world, state, [])
 
 
-def _look(world: World, state: State, around: Sequence[str]) -> str:
-    here = world.here[state.place]
-    if not here:
-        return f"You are in the middle of a room. Looking quickly around you, you see {listed(around)}."
-    names = facing([world.receptacles[r] for r in here])
-    # A thing lies "next to" a receptacle that it was taken from, once for each, when it is at the same place again.
-    at = 1 << state.place
-    loose = (
-        [o for o in range(len(world.things)) if state.around[o] & at]
-        if any(state.left[r] for r in here)
-        else []
-    )
-    floor = [world.things[o] for o in loose for r in here if state.left[r] >> o & 1]
-    return f"You are facing the {names}. Next to it, you see {listed(floor)}."
+def _look_around(world: World, state: State, distant_names: Sequence[str]) -> str:
+    """Return what the agent sees from its place.
+
+    In the middle of the room it sees `distant_names`, elsewhere the receptacles at its place and
+    the things "next to" them: ALFWorld shows a thing there, once for each receptacle that it was
+    taken from without being put back, if the thing is again at that place.
+    """
+    receptacles_here = world.receptacles_at[state.place]
+    if not receptacles_here:
+        names = join_with_articles(distant_names)
+        return f"You are in the middle of a room. Looking quickly around you, you see {names}."
+    things_taken_here = 0
+    for receptacle in receptacles_here:
+        things_taken_here |= state.taken_from[receptacle]
+    place_bit = 1 << state.place  # sets of things and of places are bit masks
+    names_next_to = []
+    for thing in iterate_bits(things_taken_here):
+        if not state.known_places[thing] & place_bit:
+            continue
+        for receptacle in receptacles_here:
+            if state.taken_from[receptacle] & 1 << thing:
+                names_next_to.append(world.thing_names[thing])
+    facing = join_names([world.receptacle_names[receptacle] for receptacle in receptacles_here])
+    next_to = join_with_articles(names_next_to)
+    return f"You are facing the {facing}. Next to it, you see {next_to}."
 
 
 def _look_at(world: World, state: State, receptacle: int) -> str:
-    name = world.receptacles[receptacle]
-    if world.shut(state, receptacle):
+    """Return what the agent sees of a receptacle: that it is closed, or its contents."""
+    name = world.receptacle_names[receptacle]
+    if world.is_closed(state, receptacle):
         return f"The {name} is closed."
-    where = f"The {name} is open. In it" if world.openable >> receptacle & 1 else f"On the {name}"
-    return (
-        f"{where}, you see {listed([world.things[o] for o in members(state.inside[receptacle])])}."
-    )
+    things = iterate_bits(state.inside[receptacle])
+    contents = join_with_articles([world.thing_names[thing] for thing in things])
+    if world.openable & 1 << receptacle:
+        return f"The {name} is open. In it, you see {contents}."
+    return f"On the {name}, you see {contents}."
 
 
-_ON_ONE = {"open": _open, "close": _close, "examine": _examine, "use": _use}
+def join_with_articles(names: Sequence[str]) -> str:
+    """Return names as a list in English: `a mug 2, a mug 1, and a pen 1`, or `nothing`."""
+    if not names:
+        return "nothing"
+    return join_names([f"a {name}" for name in names])
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names as a list in English: `mug 1`; `mug 2, and mug 1` with ALFWorld's comma."""
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])}, and {names[-1]}"
+
+
+def describe_thing(name: str, *, clean: bool, hot: bool, cool: bool, sliced: bool, on: bool) -> str:
+    """Return the answer to `examine`, such as `This is a hot and clean sliced apple 1.`"""
+    adjectives = []
+    if hot:
+        adjectives.append("hot")
+    elif cool:
+        adjectives.append("cool")
+    if clean:
+        adjectives.append("clean")
+    if adjectives == ["cool"] and not sliced:
+        return f"This is a cold {name}."  # ALFWorld says `cool` only together with another word
+    if adjectives:
+        slices = " sliced" if sliced else ""
+        return f"This is a {' and '.join(adjectives)}{slices} {name}."
+    if on:
+        return f"This {name} is on."
+    if sliced:
+        return f"This is a sliced {name}."
+    return f"There's nothing special about {name}."
+
+
+# -- which commands are admissible ----------------------------------------------------------------
 
 
 def commands(world: World, state: State) -> list[str]:
-    """Return the admissible commands, sorted."""
-    goings = (
-        f"go to {name}"
-        for name, where in zip(world.receptacles, world.where)
-        if where != state.place
-    )
-    return sorted(
-        [*world.dialect.anywhere, *goings, *_with_near(world, state), *_with_held(world, state)]
-    )
+    """Return the commands that the rules allow in a state, sorted."""
+    admissible = [*world.dialect.anywhere]
+    for name, place in zip(world.receptacle_names, world.place_of):
+        if place != state.place:
+            admissible.append(f"go to {name}")
+    admissible += _commands_for_receptacles(world, state)
+    if state.in_hand >= 0:
+        admissible += _commands_for_thing_in_hand(world, state)
+    return sorted(admissible)
 
 
-def _with_near(world: World, state: State) -> Iterator[str]:
-    things, names, used = world.things, world.receptacles, 0
-    pickup = world.can["pickup"] if state.held < 0 else 0
-    for r in world.here[state.place]:
-        inside, shut = state.inside[r], world.shut(state, r)
-        yield f"examine {names[r]}"
-        if world.openable >> r & 1:
-            yield f"{'open' if shut else 'close'} {names[r]}"
-        if not shut:
-            yield from (f"take {things[o]} from {names[r]}" for o in members(inside & pickup))
-        yield from (f"use {things[o]}" for o in members(inside & world.can["toggle"] & ~used))
-        used |= inside
+def _commands_for_receptacles(world: World, state: State) -> Iterator[str]:
+    """Yield the commands for the receptacles within reach and the things in or on them."""
+    # Sets of things are bit masks.
+    takeable = world.pickupable if state.in_hand < 0 else 0
+    usable = world.toggleable
+    for receptacle in world.receptacles_at[state.place]:
+        name = world.receptacle_names[receptacle]
+        things_inside = state.inside[receptacle]
+        closed = world.is_closed(state, receptacle)
+        yield f"examine {name}"
+        if world.openable & 1 << receptacle:
+            yield f"open {name}" if closed else f"close {name}"
+        if not closed:
+            for thing in iterate_bits(things_inside & takeable):
+                yield f"take {world.thing_names[thing]} from {name}"
+        # A lamp works in a closed receptacle too. `use` does not name the receptacle, so a lamp
+        # that a problem puts in two of them is listed once.
+        for thing in iterate_bits(things_inside & usable):
+            yield f"use {world.thing_names[thing]}"
+        usable &= ~things_inside
 
 
-def _with_held(world: World, state: State) -> Iterator[str]:
-    if state.held < 0:
-        return
-    here, names, put, into = (
-        world.here[state.place],
-        world.receptacles,
-        world.dialect.put,
-        world.dialect.into,
-    )
-    thing, bit = world.things[state.held], 1 << state.held
-    yield f"examine {thing}"
-    for verb, places in world.used_to.items():
-        if world.can[verb] & bit:
-            yield from (f"{verb} {thing} with {names[r]}" for r in here if places >> r & 1)
-    yield from (
-        f"{put} {thing} {into} {names[r]}"
-        for r in here
-        if world.fits[r] & bit and not world.shut(state, r)
-    )
-    if world.can["cut"] & bit:
-        near = (o for o in members(world.can["slice"]) if state.around[o] >> state.place & 1)
-        yield from (f"slice {world.things[o]} with {thing}" for o in near)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return `a mug 2, a mug 1, and a pen 1`, or `nothing`."""
-    return facing([f"a {name}" for name in names]) if names else "nothing"
-
-
-def facing(names: Sequence[str]) -> str:
-    """Return `cabinet 2, and cabinet 1`: receptacles come without an article here."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])}, and {names[-1]}"
-
-
-def _condition(name: str, *, clean: bool, hot: bool, cool: bool, sliced: bool, on: bool) -> str:
-    words = ["hot"] * hot + ["cool"] * (cool and not hot) + ["clean"] * clean
-    if words:
-        alone = words == ["cool"] and not sliced
-        return f"This is a {'cold' if alone else ' and '.join(words)}{' sliced' if sliced else ''} {name}."
-    if on:
-        return f"This {name} is on."
-    return f"This is a sliced {name}." if sliced else f"There's nothing special about {name}."
+def _commands_for_thing_in_hand(world: World, state: State) -> Iterator[str]:
+    """Yield the commands for the thing in hand: examine, treat, put it down, slice with it."""
+    receptacles_here = world.receptacles_at[state.place]
+    name = world.thing_names[state.in_hand]
+    thing_bit = 1 << state.in_hand  # sets of things and of receptacles are bit masks
+    yield f"examine {name}"
+    for verb, appliances in world.appliances.items():
+        if world.treatable[verb] & thing_bit:
+            for receptacle in receptacles_here:
+                if appliances & 1 << receptacle:
+                    yield f"{verb} {name} with {world.receptacle_names[receptacle]}"
+    put, into = world.dialect.put, world.dialect.into
+    for receptacle in receptacles_here:
+        if world.accepts[receptacle] & thing_bit and not world.is_closed(state, receptacle):
+            yield f"{put} {name} {into} {world.receptacle_names[receptacle]}"
+    if world.knives & thing_bit:
+        for thing in iterate_bits(world.sliceable):
+            if state.known_places[thing] & 1 << state.place:
+                yield f"slice {world.thing_names[thing]} with {name}"

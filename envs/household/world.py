@@ -1,30 +1,23 @@
-"""The constant part of the house of one game, made from a PDDL problem.
+"""The constant part of the house of one game, made from a PDDL problem by `make_world`.
 
-Things and receptacles are numbered in the order of their ids, which is the order in which the text lists them.
+Things and receptacles are numbered in the order of their ids, which is the order in which the text
+lists them.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
 
-from .pddl import FLAGS, Condition, PddlProblem, State, parse_goal
+from .pddl import FLAG_BY_PREDICATE, Condition, Fact, PddlProblem, State, parse_goal
 
-_USED_TO = {
+_APPLIANCE_TYPES = {
     "clean": ("sinktype", "sinkbasintype"),
     "heat": ("microwavetype",),
     "cool": ("fridgetype",),
 }
-_KNIVES = ("knifetype", "butterknifetype")
-_ABLE = (
-    "pickup",
-    "clean",
-    "heat",
-    "cool",
-    "toggle",
-    "slice",
-)  # what a fact such as `sliceable` allows
-_SIGNS = (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ","))
+_KNIFE_TYPES = ("knifetype", "butterknifetype")
+# How ALFWorld spells signs in ids: `mug_bar__minus_01_dot_50` stands for `mug|-01.50`.
+_SIGN_SPELLINGS = {"_bar_": "|", "_minus_": "-", "_plus_": "+", "_dot_": ".", "_comma_": ","}
 
 
 @dataclass(frozen=True)
@@ -33,7 +26,7 @@ class Dialect:
 
     put: str  # the verb of putting a thing down
     into: str  # the word between the thing and the receptacle
-    anywhere: tuple[str, ...]  # the commands that are always there, sorted
+    anywhere: tuple[str, ...]  # the commands that are always admissible, sorted
     arrives_at_place: bool  # whether `go to` names the place (`loc 12`) instead of the receptacle
 
 
@@ -44,196 +37,268 @@ DIALECTS = {
 
 
 def get_dialect(name: str) -> Dialect:
-    """Return the form of the text called `name`; raise ValueError where there is none."""
+    """Return the form of the text called `name`; raise ValueError if there is none."""
     if name not in DIALECTS:
-        forms = "'current' (`move X to Y`) or 'old' (`put X in/on Y`, before alfworld 0.4)"
-        raise ValueError(f"text is {name!r}; it is {forms}")
+        raise ValueError(
+            f"text is {name!r}; it is 'current' (`move X to Y`) "
+            "or 'old' (`put X in/on Y`, before alfworld 0.4)"
+        )
     return DIALECTS[name]
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A house, its task and the form of its text; sets of things and receptacles are ints (see `State`).
+    """A house, its task and the form of its text.
+
+    Things, receptacles and places are indices; sets of them are bit masks (see `State`).
 
     Args:
-        task: The task's sentence.
+        task: The sentence that states the task.
         dialect: The form of the text.
-        things: The names of the things.
-        receptacles: The names of the receptacles.
-        places: The names of the places.
-        where: For each receptacle its place.
-        here: For each place the receptacles there.
-        fits: For each receptacle the things that may be put there.
-        openable: The receptacles that open.
-        used_to: The receptacles to `clean`, `heat` and `cool` with.
-        inner: For each thing that can hold others the names of those it holds, which never change.
-        can: The things to `pickup`, `clean`, `heat`, `cool`, `toggle`, `slice`, and those that `cut`.
+        thing_names: The name of each thing.
+        receptacle_names: The name of each receptacle.
+        place_names: The name of each place.
+        place_of: The place of each receptacle.
+        receptacles_at: For each place the receptacles there.
+        accepts: For each receptacle the set of things that may be put there.
+        openable: The set of receptacles that open.
+        appliances: For `clean`, `heat` and `cool` the set of receptacles to do it with.
+        inner_names: For each thing that can contain others, the names of its contents, which never
+            change.
+        pickupable: The set of things that can be picked up.
+        toggleable: The set of things that can be switched on.
+        sliceable: The set of things that can be sliced.
+        knives: The set of things to slice with.
+        treatable: For `clean`, `heat` and `cool` the set of things with which it can be done.
         goal: The conditions of success.
         start: The state in which the game begins.
-        thing: The number of each thing by name; likewise `receptacle`.
+        thing_by_name: The index of each thing.
+        receptacle_by_name: The index of each receptacle.
     """
 
     task: str
     dialect: Dialect
-    things: tuple[str, ...]
-    receptacles: tuple[str, ...]
-    places: tuple[str, ...]
-    where: tuple[int, ...]
-    here: tuple[tuple[int, ...], ...]
-    fits: tuple[int, ...]
+    thing_names: tuple[str, ...]
+    receptacle_names: tuple[str, ...]
+    place_names: tuple[str, ...]
+    place_of: tuple[int, ...]
+    receptacles_at: tuple[tuple[int, ...], ...]
+    accepts: tuple[int, ...]
     openable: int
-    used_to: dict[str, int]
-    inner: dict[int, tuple[str, ...]]
-    can: dict[str, int]
+    appliances: dict[str, int]
+    inner_names: dict[int, tuple[str, ...]]
+    pickupable: int
+    toggleable: int
+    sliceable: int
+    knives: int
+    treatable: dict[str, int]
     goal: tuple[Condition, ...]
     start: State
-    thing: dict[str, int]
-    receptacle: dict[str, int]
+    thing_by_name: dict[str, int]
+    receptacle_by_name: dict[str, int]
 
-    def won(self, state: State) -> bool:
+    def is_won(self, state: State) -> bool:
         """Return whether the task is done."""
-        return all(condition.met(state) for condition in self.goal)
+        return all(condition.is_met(state) for condition in self.goal)
 
-    def shut(self, state: State, receptacle: int) -> bool:
-        """Return whether a receptacle is closed."""
-        return self.openable >> receptacle & 1 == 1 and not state.opened >> receptacle & 1
+    def is_closed(self, state: State, receptacle: int) -> bool:
+        """Return whether a receptacle has to be opened before its contents are seen."""
+        receptacle_bit = 1 << receptacle  # sets of receptacles are bit masks
+        return self.openable & receptacle_bit != 0 and not state.opened & receptacle_bit
 
 
 def make_world(problem: PddlProblem, task: str, dialect: Dialect) -> World:
-    """Return the house that a problem describes. Raises ValueError, the end of a sentence, where it is none."""
-    return _Builder(problem).world(task, dialect)
+    """Return the house that a problem describes.
+
+    Args:
+        problem: The problem; it fixes the house, the initial state and the goal.
+        task: The sentence that states the task.
+        dialect: The form of the text.
+
+    Raises:
+        ValueError: The problem describes no house. The message is the end of a sentence whose
+            subject is the problem.
+    """
+    return _WorldBuilder(problem).build(task, dialect)
 
 
-class _Builder:
+class _WorldBuilder:
+    """Numbers the objects of a problem and looks up its initial facts.
+
+    Attributes:
+        facts: For each predicate the arguments of its facts.
+        things: The ids of all things, sorted; an id's position is its index. Likewise `receptacles`
+            and `places`.
+        index: The index of each thing, receptacle and place by id.
+        names: The name of each id in the text.
+    """
+
     def __init__(self, problem: PddlProblem) -> None:
-        self.facts = problem.by_predicate
+        self.facts = problem.arguments_by_predicate
         self.goal = problem.goal
-        ids = {argument for facts in self.facts.values() for fact in facts for argument in fact}
+        ids: set[str] = set()
+        for facts in self.facts.values():
+            for arguments in facts:
+                ids.update(arguments)
         self.names = name_all(ids)
-        by_type: dict[str, list[str]] = defaultdict(list)
-        for id in sorted(ids):
-            by_type[problem.types.get(id, "")].append(id)
-        self.things, self.receptacles = by_type["object"], by_type["receptacle"]
-        self.places = by_type["location"]
-        if len(by_type["agent"]) != 1 or not self.receptacles:
-            raise ValueError("has no house: it needs one agent, receptacles and where they are")
-        self.number = {
-            id: i
-            for ids in (self.things, self.receptacles, self.places)
-            for i, id in enumerate(ids)
-        }
 
-    def world(self, task: str, dialect: Dialect) -> World:
-        where = self._where()
-        here = tuple(
-            tuple(r for r, at in enumerate(where) if at == place)
-            for place in range(len(self.places))
-        )
-        names, receptacles = self._names(self.things), self._names(self.receptacles)
-        if len({*names, *receptacles}) < len(names) + len(receptacles):
-            twice = next(
-                name for name, count in Counter((*names, *receptacles)).items() if count > 1
+        ids_by_type: dict[str, list[str]] = defaultdict(list)
+        for id in sorted(ids):
+            ids_by_type[problem.types.get(id, "")].append(id)
+        self.things = ids_by_type["object"]
+        self.receptacles = ids_by_type["receptacle"]
+        self.places = ids_by_type["location"]
+        if len(ids_by_type["agent"]) != 1 or not self.receptacles:
+            raise ValueError("has no house: it needs one agent, receptacles and where they are")
+
+        self.index: dict[str, int] = {}
+        for ids_of_type in (self.things, self.receptacles, self.places):
+            self.index.update({id: index for index, id in enumerate(ids_of_type)})
+
+    def build(self, task: str, dialect: Dialect) -> World:
+        """Return the world; raise ValueError, the end of a sentence, if the facts describe none."""
+        place_of = self._find_places()
+        groups = []
+        for place in range(len(self.places)):
+            groups.append(
+                tuple(receptacle for receptacle, at in enumerate(place_of) if at == place)
             )
-            raise ValueError(f"calls two things {twice!r}, and a command could mean either")
+        receptacles_at = tuple(groups)
+        thing_names = tuple(self.names[id] for id in self.things)
+        receptacle_names = tuple(self.names[id] for id in self.receptacles)
+        _check_unique((*thing_names, *receptacle_names))
         return World(
             task=task,
             dialect=dialect,
-            things=names,
-            receptacles=receptacles,
-            places=self._names(self.places),
-            where=where,
-            here=here,
-            fits=self._fits(),
-            openable=self._having("openable"),
-            used_to={
-                verb: self._having("receptacletype", *kinds) for verb, kinds in _USED_TO.items()
+            thing_names=thing_names,
+            receptacle_names=receptacle_names,
+            place_names=tuple(self.names[id] for id in self.places),
+            place_of=place_of,
+            receptacles_at=receptacles_at,
+            accepts=self._find_accepted_things(),
+            openable=self._find_with("openable"),
+            appliances={
+                verb: self._find_with("receptacletype", *types)
+                for verb, types in _APPLIANCE_TYPES.items()
             },
-            inner=self._inner(),
-            can={"cut": self._having("objecttype", *_KNIVES)}
-            | {verb: self._having(verb + "able") for verb in _ABLE},
-            goal=parse_goal(self.goal, self._having, here),
-            start=self._start(),
-            thing={name: i for i, name in enumerate(names)},
-            receptacle={name: i for i, name in enumerate(receptacles)},
+            inner_names=self._find_inner_names(),
+            knives=self._find_with("objecttype", *_KNIFE_TYPES),
+            pickupable=self._find_with("pickupable"),
+            treatable={verb: self._find_with(f"{verb}able") for verb in _APPLIANCE_TYPES},
+            toggleable=self._find_with("toggleable"),
+            sliceable=self._find_with("sliceable"),
+            goal=parse_goal(self.goal, self._find_with, receptacles_at),
+            start=self._make_start(),
+            thing_by_name={name: thing for thing, name in enumerate(thing_names)},
+            receptacle_by_name={
+                name: receptacle for receptacle, name in enumerate(receptacle_names)
+            },
         )
 
-    def _inner(self) -> dict[int, tuple[str, ...]]:
-        inner: dict[int, tuple[str, ...]] = {
-            self.number[o]: () for (o,) in self.facts.get("isreceptacleobject", ())
-        }
-        for thing, outer in self.facts.get("inreceptacleobject", ()):
-            if self.number[outer] in inner:
-                inner[self.number[outer]] += (self.names[thing],)
-        return inner
+    def _find_inner_names(self) -> dict[int, tuple[str, ...]]:
+        """Return, for each thing that can contain others, the names of its contents."""
+        inner_names: dict[int, tuple[str, ...]] = {}
+        for (container,) in self.facts.get("isreceptacleobject", ()):
+            inner_names[self.index[container]] = ()
+        for thing, container in self.facts.get("inreceptacleobject", ()):
+            if self.index[container] in inner_names:
+                inner_names[self.index[container]] += (self.names[thing],)
+        return inner_names
 
-    def _names(self, ids: list[str]) -> tuple[str, ...]:
-        return tuple(self.names[id] for id in ids)
-
-    def _where(self) -> tuple[int, ...]:
+    def _find_places(self) -> tuple[int, ...]:
+        """Return the place of each receptacle; raise ValueError unless each is at one place."""
         facts = self.facts.get("receptacleatlocation", [])
-        at = {fact[0]: fact[1] for fact in facts}
-        if set(at) != set(self.receptacles) or len(at) != len(facts):
-            missing = sorted(set(self.receptacles) - set(at))
+        place_of = {fact[0]: fact[1] for fact in facts}
+        if set(place_of) != set(self.receptacles) or len(place_of) != len(facts):
+            missing = sorted(set(self.receptacles) - set(place_of))
             raise ValueError(
                 f"has receptacles without a place or with two: {', '.join(missing) or 'see :init'}"
             )
-        return tuple(self.number[at[id]] for id in self.receptacles)
+        return tuple(self.index[place_of[id]] for id in self.receptacles)
 
-    def _having(self, predicate: str, *values: str) -> int:
-        """Return what a predicate says one of `values` of; without a value, what has the property itself."""
-        wanted = [(value,) if value else () for value in values or ("",)]
-        return sum(
-            {
-                1 << self.number[fact[0]]
-                for fact in self.facts.get(predicate, ())
-                if fact[1:] in wanted
-            }
-        )
+    def _find_with(self, predicate: str, *values: str) -> int:
+        """Return the set of things or receptacles with a property, or with one of its values.
 
-    def _fits(self) -> tuple[int, ...]:
-        of_type: dict[str, int] = defaultdict(int)
-        for thing, kind in self.facts.get("objecttype", ()):
-            of_type[kind] |= 1 << self.number[thing]
-        holds: dict[str, int] = defaultdict(int)
-        for receptacle_type, kind in self.facts.get("cancontain", ()):
-            holds[receptacle_type] |= of_type[kind]
-        fits = [0] * len(self.receptacles)
-        for receptacle, kind in self.facts.get("receptacletype", ()):
-            fits[self.number[receptacle]] |= holds[kind]
-        return tuple(fits)
+        Args:
+            predicate: The property, such as `openable` or `objecttype`.
+            values: The values of a property such as `objecttype`. None, or an empty one, for a
+                property such as `openable`, whose facts have no value.
 
-    def _start(self) -> State:
-        inside, around = [0] * len(self.receptacles), [0] * len(self.things)
+        Returns:
+            A bit mask of indices.
+        """
+        wanted_values: list[Fact] = [()]
+        if any(values):
+            wanted_values = [(value,) for value in values]
+        mask = 0
+        for fact in self.facts.get(predicate, ()):
+            if fact[1:] in wanted_values:
+                mask |= 1 << self.index[fact[0]]
+        return mask
+
+    def _find_accepted_things(self) -> tuple[int, ...]:
+        """Return, for each receptacle, the set of things whose type its own type can contain.
+
+        The sets are bit masks.
+        """
+        things_of_type: dict[str, int] = defaultdict(int)
+        for thing, thing_type in self.facts.get("objecttype", ()):
+            things_of_type[thing_type] |= 1 << self.index[thing]
+        accepted_by_type: dict[str, int] = defaultdict(int)
+        for receptacle_type, thing_type in self.facts.get("cancontain", ()):
+            accepted_by_type[receptacle_type] |= things_of_type[thing_type]
+        accepts = [0] * len(self.receptacles)
+        for receptacle, receptacle_type in self.facts.get("receptacletype", ()):
+            accepts[self.index[receptacle]] |= accepted_by_type[receptacle_type]
+        return tuple(accepts)
+
+    def _make_start(self) -> State:
+        """Return the state that the initial facts describe; its sets are bit masks."""
+        inside = [0] * len(self.receptacles)
         for thing, receptacle in self.facts.get("inreceptacle", ()):
-            inside[self.number[receptacle]] |= 1 << self.number[thing]
-        for thing, place in self.facts.get("objectatlocation", ()):
-            around[self.number[thing]] |= 1 << self.number[place]
-        at = self.facts.get("atlocation", ())
-        if len(at) != 1:
-            raise ValueError(f"puts the agent at {len(at)} places; it needs one")
-        held = [self.number[thing] for _, thing in self.facts.get("holds", ())]
+            inside[self.index[receptacle]] |= 1 << self.index[thing]
+        known_places = [0] * len(self.things)
+        for thing, place_id in self.facts.get("objectatlocation", ()):
+            known_places[self.index[thing]] |= 1 << self.index[place_id]
+        agent_facts = self.facts.get("atlocation", ())
+        if len(agent_facts) != 1:
+            raise ValueError(f"puts the agent at {len(agent_facts)} places; it needs one")
+        things_in_hand = [self.index[thing] for _, thing in self.facts.get("holds", ())]
+        place = self.index[agent_facts[0][1]]
+        opened = self._find_with("opened")
+        flags = {flag: self._find_with(predicate) for predicate, flag in FLAG_BY_PREDICATE.items()}
         return State(
-            place=self.number[at[0][1]],
-            held=held[0] if held else -1,
+            place=place,
+            in_hand=things_in_hand[0] if things_in_hand else -1,
             inside=tuple(inside),
-            around=tuple(around),
-            opened=self._having("opened"),
-            left=(0,) * len(inside),
-            **{flag: self._having(predicate) for predicate, flag in FLAGS.items()},
+            known_places=tuple(known_places),
+            opened=opened,
+            taken_from=(0,) * len(self.receptacles),
+            **flags,
         )
+
+
+def _check_unique(names: Iterable[str]) -> None:
+    for name, occurrences in Counter(names).items():
+        if occurrences > 1:
+            raise ValueError(f"calls two things {name!r}, and a command could mean either")
 
 
 def name_all(ids: Iterable[str]) -> dict[str, str]:
-    """Return the name of each id.
+    """Return the name of each id, as AlfredDemangler of alfworld 0.4.2 does without shuffling.
 
-    Things of a kind are numbered backwards: the first id in order gets the highest number. An id without a position
-    is its own name, with a blank behind it. (AlfredDemangler of alfworld 0.4.2 without shuffling.)
+    Things of a kind are numbered backwards: of `mug_bar_1` and `mug_bar_2`, the first is `mug 2`.
+    An id without a position is its own name with a blank behind it: `desktype` -> `desktype `.
     """
-    names, counts = {}, Counter[str]()
+    names: dict[str, str] = {}
+    counts = Counter[str]()
     for id in sorted(set(ids), reverse=True):
-        plain = reduce(lambda text, sign: text.replace(*sign), _SIGNS, id)
-        kind, bar, _ = plain.partition("|")
-        kind += "basin" * ("basin" in id)
+        plain_id = id
+        for spelling, sign in _SIGN_SPELLINGS.items():
+            plain_id = plain_id.replace(spelling, sign)
+        kind, bar, _ = plain_id.partition("|")
+        if "basin" in id:  # `sink_bar_1_bar_sinkbasin` is a `sinkbasin`
+            kind += "basin"
         counts[kind] += 1
-        names[id] = f"{kind} {counts[kind]}" if bar else plain + " "
+        names[id] = f"{kind} {counts[kind]}" if bar else f"{plain_id} "
     return names

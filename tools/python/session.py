@@ -133,8 +133,7 @@ class PythonSession:
             try:
                 self.group.set_busy(memory, deadline)
                 # A packet has no room for a program: it travels as a file in memory.
-                program = os.memfd_create("code")
-                os.write(program, code.encode())
+                program = _write_program(code)
                 request = {"code": True, "once": once, "memory": memory, "key": key}
                 self._send_request(request, [program])
                 status = self._collect_output(None if once else key, deadline, output)

@@ -2,17 +2,17 @@ import pytest
 
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.house import (
+    APPLIANCES,
     FOR_ONE,
     LAMP,
     OPENABLE,
     PAIRED,
-    PICKED_UP,
+    PORTABLE,
     ROOMS,
     THINGS,
-    TOOLS,
     Chore,
     chores,
-    hiding,
+    list_hiding_places,
 )
 from turngym.envs.household.pddl import parse_problem
 
@@ -30,7 +30,7 @@ def test_the_tables_are_read_whole():
         "fridge",
     )
     assert apple.fits == (*apple.usual, "sinkbasin", "garbagecan", "microwave", "sidetable")
-    assert THINGS["desklamp"].can == {"lamp"} and set(PICKED_UP) == set(THINGS) - {LAMP}
+    assert THINGS["desklamp"].can == {"lamp"} and set(PORTABLE) == set(THINGS) - {LAMP}
 
 
 def test_the_tables_name_only_what_is_in_them():
@@ -39,7 +39,7 @@ def test_the_tables_name_only_what_is_in_them():
             kind.usual and set(kind.fits) <= STANDING and len(set(kind.fits)) == len(kind.fits)
         ), kind
         assert kind.can <= {"clean", "heat", "cool", "slice", "cut", "vessel", "lamp"}, kind
-    assert OPENABLE | PAIRED | FOR_ONE | set(TOOLS.values()) <= STANDING
+    assert OPENABLE | PAIRED | FOR_ONE | set(APPLIANCES.values()) <= STANDING
 
 
 def test_everything_that_stands_there_can_hold_something():
@@ -50,7 +50,7 @@ def test_everything_that_stands_there_can_hold_something():
 def test_what_is_heated_or_cooled_fits_there():
     for verb in ("heat", "cool"):
         for kind in THINGS.values():
-            assert verb not in kind.can or TOOLS[verb] in kind.fits, kind
+            assert verb not in kind.can or APPLIANCES[verb] in kind.fits, kind
 
 
 PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
@@ -65,7 +65,7 @@ def test_every_chore_can_be_done(task_type):
             kind = THINGS[thing]
             assert chore.thing == thing and chore.verb in ("", *kind.can) and "lamp" not in kind.can
             assert chore.target == LAMP if task_type == LOOK else chore.target in kind.fits
-            assert chore.sources() and not {chore.target, chore.tool} & set(chore.sources())
+            assert chore.sources() and not {chore.target, chore.appliance} & set(chore.sources())
     assert ("saltshaker" in found) == (task_type in (PLACE, LOOK, TWO))
     assert ("toiletpaperhanger" in {chore.target for chore in found.get("toiletpaper", ())}) == (
         task_type == PLACE
@@ -144,16 +144,16 @@ def test_where_wanted_things_lie():
         "garbagecan",
         "countertop",
     )
-    assert hiding(chore, usual=True, hidden=None) == ("drawer",)
+    assert list_hiding_places(chore, usual=True, hidden=None) == ("drawer",)
     assert (
-        hiding(chore, usual=True, hidden=False) == chore.sources()[1:]
+        list_hiding_places(chore, usual=True, hidden=False) == chore.sources()[1:]
     )  # where they usually lie is to be opened
-    assert hiding(chore, usual=True, hidden=True) == ("drawer",)
-    assert hiding(chore, usual=False, hidden=True) == (
+    assert list_hiding_places(chore, usual=True, hidden=True) == ("drawer",)
+    assert list_hiding_places(chore, usual=False, hidden=True) == (
         "drawer",
     )  # there is no unlikely one to open
-    assert hiding(chore, usual=False, hidden=None) == chore.sources()[1:]
+    assert list_hiding_places(chore, usual=False, hidden=None) == chore.sources()[1:]
     cool = Chore(COOL, "apple", "countertop")
-    assert hiding(cool, usual=True, hidden=None) == (
+    assert list_hiding_places(cool, usual=True, hidden=None) == (
         "diningtable",
     )  # not the fridge, which would cool it

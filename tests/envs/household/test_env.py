@@ -300,9 +300,9 @@ def test_splits_share_no_task():
                 game, world = houses.open(i)
                 # What an agent can find out, and what it has to do.
                 key = (
-                    *world.receptacles,
-                    *world.where,
-                    *world.things,
+                    *world.receptacle_names,
+                    *world.place_of,
+                    *world.thing_names,
                     *world.start.inside,
                     game.problem[-200:],
                 )
@@ -329,15 +329,19 @@ def test_it_can_be_written_and_read_as_games(write_rows):
         assert game == made
         for name in (
             "task",
-            "things",
-            "receptacles",
-            "where",
-            "fits",
-            "can",
+            "thing_names",
+            "receptacle_names",
+            "place_of",
+            "accepts",
+            "pickupable",
+            "toggleable",
+            "sliceable",
+            "knives",
+            "treatable",
             "goal",
             "start",
             "openable",
-            "inner",
+            "inner_names",
         ):
             assert getattr(world, name) == getattr(own, name), name
 

@@ -28,10 +28,10 @@ def play():
     def play(world, first=None, expert=None, turns=50):
         expert, state, text = expert or Expert(), world.start, first or intro(world)
         commands = []
-        while not world.won(state) and len(commands) < turns:
+        while not world.is_won(state) and len(commands) < turns:
             commands.append(expert.act(text))
             state, text = step(world, state, commands[-1])
-        return commands, text, world.won(state)
+        return commands, text, world.is_won(state)
 
     return play
 
@@ -109,7 +109,7 @@ def test_one_expert_plays_one_episode_after_the_other(house, play):
 def test_a_put_that_is_refused_is_said_in_the_other_form(make_house):
     expert, world = Expert(), make_house(text="old")
     state, text, commands = world.start, intro(world), []
-    while not world.won(state) and len(commands) < 20:
+    while not world.is_won(state) and len(commands) < 20:
         commands.append(expert.act(text))
         state, text = step(world, state, commands[-1])
         arrived, _, seen = text.partition(". ")
@@ -149,7 +149,7 @@ def test_it_finds_its_way_back_when_somebody_else_decides_now_and_then(size):
     for i in range(20):
         _, world = games.open(i)
         state, text, turns = world.start, intro(world), 0
-        while not world.won(state) and turns < 100:
+        while not world.is_won(state) and turns < 100:
             command = expert.act(text)
             if rng.random() < 0.3:
                 command = expert.command = rng.choice(
@@ -157,7 +157,7 @@ def test_it_finds_its_way_back_when_somebody_else_decides_now_and_then(size):
                 )
             state, text = step(world, state, command)
             turns += 1
-        lost += [i] * (not world.won(state))
+        lost += [i] * (not world.is_won(state))
     assert lost == []
 
 
@@ -211,8 +211,8 @@ def test_shares_of_the_house(make_house):
         and priors.shut["fridge"] == 1.0
         and priors.shut["sidetable"] == 0.0
     )
-    assert priors.chance("apple", "drawer") == 0.5
-    assert priors.chance("apple", "fridge") == priors.chance("sword", "moat") == RARE
+    assert priors.chance_inside("apple", "drawer") == 0.5
+    assert priors.chance_inside("apple", "fridge") == priors.chance_inside("sword", "moat") == RARE
 
 
 def test_as_json(make_house):

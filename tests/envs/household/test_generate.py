@@ -4,8 +4,16 @@ from statistics import mean
 import pytest
 
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.generate import COPIES, DIFFICULTIES, SIZES, generate
-from turngym.envs.household.house import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS, House, hiding
+from turngym.envs.household.generate import DIFFICULTIES, MAX_COPIES, SIZES, draw_house
+from turngym.envs.household.house import (
+    FOR_ONE,
+    OPENABLE,
+    PAIRED,
+    ROOMS,
+    THINGS,
+    House,
+    list_hiding_places,
+)
 from turngym.envs.keyed_random import KeyedRandom
 from turngym.envs.splits import SPLIT_SHARES, text_share
 
@@ -13,7 +21,7 @@ from turngym.envs.splits import SPLIT_SHARES, text_share
 def drawn(size="small", difficulty=3, split="train", number=20):
     """Some houses of each task type."""
     return [
-        generate(
+        draw_house(
             task_type, size, difficulty, split, KeyedRandom("test", i, size, difficulty, split)
         )
         for task_type in TASK_TYPES
@@ -35,7 +43,7 @@ def test_a_house_is_of_its_size_and_makes_sense(size):
         for thing in house.things:
             assert house.receptacles[thing.inside].kind in THINGS[thing.kind].fits
         others = Counter(thing.kind for thing in house.things if thing.kind != house.chore.thing)
-        assert max(others.values()) <= COPIES
+        assert max(others.values()) <= MAX_COPIES
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -66,8 +74,8 @@ def test_the_wanted_things_lie_where_the_difficulty_says(difficulty):
         wanted = [thing for thing in house.things if thing.kind == house.chore.thing]
         places = {house.receptacles[thing.inside].kind for thing in wanted}
         assert list(house.things[: len(wanted)]) == wanted
-        assert places <= set(hiding(house.chore, level.usual, level.hidden))
-        assert not places & {house.chore.target, house.chore.tool}
+        assert places <= set(list_hiding_places(house.chore, level.usual, level.hidden))
+        assert not places & {house.chore.target, house.chore.appliance}
         spare.add(len(wanted) - house.chore.number)
     assert spare == set(range(level.spare + 1))
 
@@ -121,7 +129,7 @@ def test_nothing_but_the_dice_decides(monkeypatch):
         RuntimeError, match="pick_and_place_simple at size tiny has no house for split valid"
     ):
         monkeypatch.setattr("turngym.envs.household.generate.ATTEMPTS", 3)
-        generate(TASK_TYPES[0], "tiny", 1, "valid", KeyedRandom(0))
+        draw_house(TASK_TYPES[0], "tiny", 1, "valid", KeyedRandom(0))
 
 
 def test_only_one_thing_hangs_where_one_hangs():

@@ -68,11 +68,11 @@ def test_what_the_game_says_of_it(build):
 
 def test_things_lie_there_in_their_states(build):
     world = world_of(build())
-    one, two = (1 << world.thing[f"apple {number}"] for number in (1, 2))
+    one, two = (1 << world.thing_by_name[f"apple {number}"] for number in (1, 2))
     assert (world.start.cool, world.start.hot, world.start.clean) == (one, two, two)
     assert (
-        world.can["toggle"] == 1 << world.thing["desklamp 1"]
-        and not world.can["pickup"] & world.can["toggle"]
+        world.toggleable == 1 << world.thing_by_name["desklamp 1"]
+        and not world.pickupable & world.toggleable
     )
     in_states = (Thing("mug", 1, 4, clean=True), Thing("mug", 2, 5))
     wanted = world_of(build(HEAT, "sinkbasin", things=in_states)).start
@@ -123,7 +123,7 @@ def test_the_walkthrough_wins_at_its_last_command_and_not_before(
     world = world_of(house, text)
     state = world.start
     for command in house.walkthrough():
-        assert not world.won(state)
+        assert not world.is_won(state)
         command = (
             command.replace("move", "put").replace(" to ", " in/on ")
             if text + command[0] == "oldm"
@@ -131,7 +131,7 @@ def test_the_walkthrough_wins_at_its_last_command_and_not_before(
         )
         state, answer = step(world, state, command)
         assert answer != NOTHING
-    assert world.won(state)
+    assert world.is_won(state)
 
 
 def test_nobody_goes_where_he_is_nor_opens_what_is_open():

@@ -7,7 +7,7 @@ import pytest
 
 from turngym.envs.household import library
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.library import Store, file_key, open_games
+from turngym.envs.household.library import RowStore, file_key, open_games
 from turngym.envs.rows import json_rows
 from turngym.envs.split_episodes import open_split
 from turngym.envs.splits import SPLITS
@@ -107,7 +107,7 @@ def test_one_official_file_is_a_game_of_any_split(folder, row):
 
 def test_an_official_folder_is_scanned_once(folder, monkeypatch):
     assert len(open_games(folder, "valid_seen")) == 2
-    library._shared.cache_clear()
+    library._list_games_cached.cache_clear()
     monkeypatch.setattr(library, "read_game", lambda *_: pytest.fail("it is read again"))
     assert len(open_games(folder, "valid_seen")) == 2
 
@@ -191,32 +191,32 @@ def rows_file(request, tmp_path):
 
 
 def test_rows_are_read_one_at_a_time(rows_file):
-    found = Store(rows_file, head)
+    found = RowStore(rows_file, head)
     assert [row[:2] for row in found.index] == [[i, f"{rows_file.name}:{i + 1}"] for i in range(20)]
     assert [found[i] for i in range(20)] == ROWS
 
 
 def test_a_file_is_read_once(rows_file, monkeypatch, cache):
-    Store(rows_file, head)
+    RowStore(rows_file, head)
     assert len(list(cache.iterdir())) == 1
     monkeypatch.setattr(library, "json_rows", None)
-    assert Store(rows_file, head)[7] == ROWS[7]
+    assert RowStore(rows_file, head)[7] == ROWS[7]
 
 
 def test_a_file_that_changed_is_read_again(tmp_path):
     path = tmp_path / "games.jsonl"
     path.write_text(TEXT)
     key = file_key(path)
-    assert len(Store(path, head).index) == 20
+    assert len(RowStore(path, head).index) == 20
     path.write_text(TEXT + json.dumps({"n": 20}))
-    assert len(Store(path, head).index) == 21 and file_key(path) != key
+    assert len(RowStore(path, head).index) == 21 and file_key(path) != key
 
 
 def test_without_a_place_for_the_cache_everything_is_read_anew(rows_file, monkeypatch, tmp_path):
     (tmp_path / "no-folder").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
     for _ in range(2):
-        found = Store(rows_file, head)
+        found = RowStore(rows_file, head)
         assert [found[i] for i in (0, 19)] == [ROWS[0], ROWS[19]]
 
 
@@ -229,14 +229,14 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(rows_file, monkeypatch, cach
         return opened(handle, mode, *how)
 
     monkeypatch.setattr(library.os, "fdopen", full)
-    assert Store(rows_file, head)[3] == ROWS[3] and list(cache.iterdir()) == []
+    assert RowStore(rows_file, head)[3] == ROWS[3] and list(cache.iterdir()) == []
 
 
 def test_a_damaged_file_of_the_cache_is_made_anew(rows_file, cache):
-    Store(rows_file, head)
+    RowStore(rows_file, head)
     made = next(cache.iterdir())
     made.write_bytes(b"[[0, ")
-    assert Store(rows_file, head)[7] == ROWS[7] and list(cache.iterdir()) == [made]
+    assert RowStore(rows_file, head)[7] == ROWS[7] and list(cache.iterdir()) == [made]
 
 
 def test_bad_files_are_named(tmp_path):

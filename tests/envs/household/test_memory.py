@@ -65,64 +65,68 @@ ROOM = (
 
 
 def test_the_first_text_lists_the_receptacles():
-    memory = Memory.of_room(ROOM)
+    memory = Memory.from_first_text(ROOM)
     assert memory.receptacles == ["sidetable 1", "drawer 1", "drawer 2"]
-    assert memory.of_kind("drawer") == ["drawer 1", "drawer 2"]
+    assert memory.list_receptacles("drawer") == ["drawer 1", "drawer 2"]
     assert kind_of("drawer 12") == "drawer"
 
 
 def test_what_lies_where_and_what_is_closed():
-    memory = Memory.of_room(ROOM)
-    memory.read(
+    memory = Memory.from_first_text(ROOM)
+    memory.update(
         "go to sidetable 1",
         "You arrive at sidetable 1. On the sidetable 1, you see a mug 2, and a mug 1.",
     )
-    assert memory.things("mug") == [("mug 2", "sidetable 1"), ("mug 1", "sidetable 1")]
-    assert memory.here == {"sidetable 1"} and memory.old is False
-    memory.read("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
-    assert memory.here == {"drawer 1"} and memory.shut == {"drawer 1"}
-    assert memory.known("drawer 1") and memory.known("sidetable 1") and not memory.known("drawer 2")
-    memory.read(
+    assert memory.find_things("mug") == [("mug 2", "sidetable 1"), ("mug 1", "sidetable 1")]
+    assert memory.within_reach == {"sidetable 1"} and memory.uses_old_text is False
+    memory.update("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
+    assert memory.within_reach == {"drawer 1"} and memory.closed == {"drawer 1"}
+    assert (
+        memory.was_seen("drawer 1")
+        and memory.was_seen("sidetable 1")
+        and not memory.was_seen("drawer 2")
+    )
+    memory.update(
         "open drawer 1", "You open the drawer 1. The drawer 1 is open. In it, you see nothing."
     )
-    assert memory.shut == set() and memory.contents["drawer 1"] == []
-    memory.read("close drawer 1", "You close the drawer 1.")
-    assert memory.shut == {"drawer 1"} and memory.known("drawer 1")
+    assert memory.closed == set() and memory.contents["drawer 1"] == []
+    memory.update("close drawer 1", "You close the drawer 1.")
+    assert memory.closed == {"drawer 1"} and memory.was_seen("drawer 1")
 
 
 def test_what_is_in_hand_and_how_it_was_treated():
-    memory = Memory.of_room(ROOM)
-    memory.read("go to sidetable 1", "You arrive at loc 4. On the sidetable 1, you see a mug 1.")
-    assert memory.old is True and memory.here == {"sidetable 1"}
-    memory.read("take mug 1 from sidetable 1", "You pick up the mug 1 from the sidetable 1.")
-    assert memory.held == "mug 1" and memory.things("mug") == []
-    memory.read("heat mug 1 with microwave 1", "You heat the mug 1 using the microwave 1.")
-    memory.read("clean mug 1 with sinkbasin 1", "You clean the mug 1 using the sinkbasin 1.")
+    memory = Memory.from_first_text(ROOM)
+    memory.update("go to sidetable 1", "You arrive at loc 4. On the sidetable 1, you see a mug 1.")
+    assert memory.uses_old_text is True and memory.within_reach == {"sidetable 1"}
+    memory.update("take mug 1 from sidetable 1", "You pick up the mug 1 from the sidetable 1.")
+    assert memory.in_hand == "mug 1" and memory.find_things("mug") == []
+    memory.update("heat mug 1 with microwave 1", "You heat the mug 1 using the microwave 1.")
+    memory.update("clean mug 1 with sinkbasin 1", "You clean the mug 1 using the sinkbasin 1.")
     assert memory.states == {"mug 1": {"hot", "clean"}}
-    memory.read("cool mug 1 with fridge 1", "You cool the mug 1 using the fridge 1.")
+    memory.update("cool mug 1 with fridge 1", "You cool the mug 1 using the fridge 1.")
     assert memory.states == {"mug 1": {"cool", "clean"}}
-    memory.read("put mug 1 in/on drawer 1", "You put the mug 1 in/on the drawer 1.")
-    assert memory.held == "" and memory.things("mug") == [("mug 1", "drawer 1")]
-    memory.read("move mug 1 to drawer 1", "You move the mug 1 to the drawer 1.")
-    assert memory.held == ""
+    memory.update("put mug 1 in/on drawer 1", "You put the mug 1 in/on the drawer 1.")
+    assert memory.in_hand == "" and memory.find_things("mug") == [("mug 1", "drawer 1")]
+    memory.update("move mug 1 to drawer 1", "You move the mug 1 to the drawer 1.")
+    assert memory.in_hand == ""
 
 
 def test_who_cannot_go_somewhere_is_there():
-    memory = Memory.of_room(ROOM)
-    memory.read("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
-    memory.read("go to drawer 2", "Nothing happens.")
-    assert memory.here == {"drawer 1", "drawer 2"} and memory.refused == set()
-    memory.read(
+    memory = Memory.from_first_text(ROOM)
+    memory.update("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
+    memory.update("go to drawer 2", "Nothing happens.")
+    assert memory.within_reach == {"drawer 1", "drawer 2"} and memory.refused == set()
+    memory.update(
         "go to sidetable 1", "You arrive at sidetable 1. On the sidetable 1, you see nothing."
     )
-    memory.read("go to drawer 2", "You arrive at drawer 2. The drawer 2 is closed.")
-    assert memory.here == {"drawer 1", "drawer 2"}
+    memory.update("go to drawer 2", "You arrive at drawer 2. The drawer 2 is closed.")
+    assert memory.within_reach == {"drawer 1", "drawer 2"}
 
 
 def test_what_was_refused_until_all_is_forgotten():
-    memory = Memory.of_room(ROOM)
-    memory.read("go to nowhere 1", "Nothing happens.")
-    memory.read("take mug 1 from sidetable 1", "Nothing happens.")
+    memory = Memory.from_first_text(ROOM)
+    memory.update("go to nowhere 1", "Nothing happens.")
+    memory.update("take mug 1 from sidetable 1", "Nothing happens.")
     assert memory.refused == {"go to nowhere 1", "take mug 1 from sidetable 1"}
     memory.contents["drawer 1"] = []
     memory.forget()
@@ -134,13 +138,15 @@ def test_published_episodes_are_understood(shared_data):
     lines = (shared_data / "household" / "demo_episodes_old_format.jsonl").read_text().splitlines()
     assert len(lines) == 27
     for episode in map(json.loads, lines):
-        memory = Memory.of_room(episode["init_obs"])
+        memory = Memory.from_first_text(episode["init_obs"])
         for step in episode["steps"]:
-            memory.read(step["action"], step["observation"])
+            memory.update(step["action"], step["observation"])
         last = episode["steps"][-1]["action"].split()
         if last[0] == "put":
-            assert (f"{last[1]} {last[2]}", f"{last[4]} {last[5]}") in memory.things(last[1]), (
-                episode["id"]
-            )
+            assert (f"{last[1]} {last[2]}", f"{last[4]} {last[5]}") in memory.find_things(
+                last[1]
+            ), episode["id"]
         else:
-            assert last[0] == "use" and memory.held and memory.things(last[1]), episode["id"]
+            assert last[0] == "use" and memory.in_hand and memory.find_things(last[1]), episode[
+                "id"
+            ]

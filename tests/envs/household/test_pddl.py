@@ -1,6 +1,12 @@
 import pytest
 
-from turngym.envs.household.pddl import Held, Lit, Placed, parse_problem, typed
+from turngym.envs.household.pddl import (
+    InHandCondition,
+    LampCondition,
+    PlacedCondition,
+    parse_problem,
+    parse_typed_list,
+)
 
 TEXT = """(define (problem P) (:domain alfred) ; a comment with ( in it
   (:objects agent1 - agent Mug_1 Cup_1 - object  thing)
@@ -18,17 +24,17 @@ def test_a_problem_is_read_in_lower_case():
     }
     assert problem.facts == {("holds", "agent1", "mug_1"), ("ishot", "cup_1")}
     assert problem.goal == ["and", ["exists", ["?o", "-", "object"], ["ishot", "?o"]]]
-    assert problem.by_predicate == {"holds": [("agent1", "mug_1")], "ishot": [("cup_1",)]}
+    assert problem.arguments_by_predicate == {"holds": [("agent1", "mug_1")], "ishot": [("cup_1",)]}
 
 
 def test_typed_lists():
-    assert typed(["?a", "?b", "-", "object", "?r", "-", "receptacle"]) == [
+    assert parse_typed_list(["?a", "?b", "-", "object", "?r", "-", "receptacle"]) == [
         ("?a", "object"),
         ("?b", "object"),
         ("?r", "receptacle"),
     ]
     with pytest.raises(ValueError, match="an expression in a list of names"):
-        typed(["?a", ["b"]])
+        parse_typed_list(["?a", ["b"]])
 
 
 @pytest.mark.parametrize(
@@ -53,45 +59,45 @@ def test_what_is_no_problem_is_refused(text, words):
 
 def test_the_kinds_of_goals(make_house):
     (place,), (heat,), (two,) = (make_house(kind).goal for kind in ("place", "heat", "two"))
-    assert place == Placed(0b11, (0, 1), (), 1) or place.receptacles == (0, 1)
+    assert place == PlacedCondition(0b11, (0, 1), (), 1) or place.receptacles == (0, 1)
     assert (place.number, place.flags) == (1, ()) and (two.number, two.flags) == (2, ())
     assert heat.flags == ("hot",) and heat.things == place.things == two.things
     lit, held = make_house("light").goal
-    assert isinstance(lit, Lit) and isinstance(held, Held)
+    assert isinstance(lit, LampCondition) and isinstance(held, InHandCondition)
 
 
 def test_one_apple_in_a_drawer_is_there_from_the_start(make_house):
-    assert make_house("place").won(make_house("place").start)
-    assert not make_house("two").won(make_house("two").start)
+    assert make_house("place").is_won(make_house("place").start)
+    assert not make_house("two").is_won(make_house("two").start)
 
 
 def test_two_things_must_be_on_the_same_receptacle(make_house):
     world = make_house("two")
-    first, second = (world.thing[f"apple {i}"] for i in (1, 2))
-    drawers = [world.receptacle[f"drawer {i}"] for i in (1, 2)]
+    first, second = (world.thing_by_name[f"apple {i}"] for i in (1, 2))
+    drawers = [world.receptacle_by_name[f"drawer {i}"] for i in (1, 2)]
     apart, together = list(world.start.inside), list(world.start.inside)
     apart[drawers[0]], apart[drawers[1]] = 1 << first, 1 << second
     together[drawers[0]], together[drawers[1]] = 1 << first | 1 << second, 0
-    assert not world.won(world.start._replace(inside=tuple(apart)))
-    assert world.won(world.start._replace(inside=tuple(together)))
+    assert not world.is_won(world.start._replace(inside=tuple(apart)))
+    assert world.is_won(world.start._replace(inside=tuple(together)))
 
 
 def test_a_thing_is_looked_at_where_the_lamp_that_was_turned_on_is(make_house):
     world = make_house("light")
     table, mug, lamp = (
-        world.where[world.receptacle["sidetable 1"]],
-        world.thing["mug 1"],
-        world.thing["desklamp 1"],
+        world.place_of[world.receptacle_by_name["sidetable 1"]],
+        world.thing_by_name["mug 1"],
+        world.thing_by_name["desklamp 1"],
     )
-    won = world.start._replace(place=table, held=mug, toggled=1 << lamp)
-    assert world.won(won)
+    won = world.start._replace(place=table, in_hand=mug, toggled=1 << lamp)
+    assert world.is_won(won)
     for wrong in (
         {"place": world.start.place},
-        {"held": -1},
-        {"held": world.thing["apple 1"]},
+        {"in_hand": -1},
+        {"in_hand": world.thing_by_name["apple 1"]},
         {"toggled": 0},
     ):
-        assert not world.won(won._replace(**wrong))
+        assert not world.is_won(won._replace(**wrong))
 
 
 @pytest.mark.parametrize("kind", ["place", "heat", "two", "light"])

@@ -10,11 +10,11 @@ from turngym.envs.household.game import game_of_row
 from turngym.envs.household.play import (
     HELP,
     NOTHING,
-    _condition,
     commands,
-    facing,
+    describe_thing,
     intro,
-    listed,
+    join_names,
+    join_with_articles,
     step,
 )
 from turngym.envs.household.world import get_dialect
@@ -59,7 +59,7 @@ def test_an_apple_is_heated_and_put_down(house):
         "You arrive at sidetable 1. On the sidetable 1, you see a desklamp 1, a knife 1, and a mug 1.",
         "You move the apple 2 to the sidetable 1.",
     ]
-    assert house.won(state) and not house.won(house.start)
+    assert house.is_won(state) and not house.is_won(house.start)
 
 
 def test_the_old_text_says_where_one_arrives_and_how_things_are_put(make_house):
@@ -220,7 +220,7 @@ def test_the_episodes_of_the_real_engine_are_played_word_for_word(shared_data, o
         )
         for turn in episode["steps"]:
             state, answer = step(world, state, turn["action"])
-            won = world.won(state)
+            won = world.is_won(state)
             mine = {"observation": answer, "reward": int(won), "done": won, "won": won}
             mine["admissible"] = commands(world, state)
             assert mine == {name: turn[name] for name in mine}, (episode["game_id"], turn["action"])
@@ -234,7 +234,7 @@ def test_every_walkthrough_wins_with_its_last_command(official):
             world, walk = game.world(text), game.walk(text)
             _, before = play(world, *walk[:-1])
             after, answer = step(world, before, walk[-1])
-            assert world.won(after) and not world.won(before) and answer != NOTHING
+            assert world.is_won(after) and not world.is_won(before) and answer != NOTHING
 
 
 DEMOS = {
@@ -290,7 +290,7 @@ def test_the_published_demonstrations_of_the_old_text_are_played_but_for_what_pe
 
 def everything(world):
     """Every command that could be said in a house, and more."""
-    things, places = [*world.things, "apple 9"], [*world.receptacles, "drawer 7"]
+    things, places = [*world.thing_names, "apple 9"], [*world.receptacle_names, "drawer 7"]
     put, into = world.dialect.put, world.dialect.into
     yield from ("look", "inventory", "help", "put", "go to", "open", "use", "undo", "wait")
     for name in (*things, *places):
@@ -342,7 +342,7 @@ def test_what_is_offered_is_sorted_and_exactly_what_does_not_leave_nothing_happe
 def test_what_nobody_did_is_not_offered(house):
     first = commands(house, house.start)
     assert first == [
-        *(f"go to {name}" for name in sorted(house.receptacles)),
+        *(f"go to {name}" for name in sorted(house.receptacle_names)),
         "help",
         "inventory",
         "look",
@@ -361,12 +361,12 @@ def test_a_place_of_two_receptacles_is_offered_as_both(house):
 
 
 def test_lists_are_written_with_commas_and_and():
-    assert listed([]) == "nothing"
-    assert listed(["mug 1"]) == "a mug 1"
-    assert listed(["egg 1", "mug 2", "mug 1"]) == "a egg 1, a mug 2, and a mug 1"
+    assert join_with_articles([]) == "nothing"
+    assert join_with_articles(["mug 1"]) == "a mug 1"
+    assert join_with_articles(["egg 1", "mug 2", "mug 1"]) == "a egg 1, a mug 2, and a mug 1"
     assert (
-        facing(["drawer 2"]) == "drawer 2"
-        and facing(["drawer 2", "drawer 1"]) == "drawer 2, and drawer 1"
+        join_names(["drawer 2"]) == "drawer 2"
+        and join_names(["drawer 2", "drawer 1"]) == "drawer 2, and drawer 1"
     )
 
 
@@ -390,7 +390,7 @@ def test_what_is_said_of_a_thing_is_what_the_official_grammar_says(shared_data):
             for rule in rules
             if all(given[flag] for flag in re.findall(r"(\w+)\(", rule.get("condition", "")))
         )
-        assert _condition("apple 1", **state) == next(fits).replace("{o.name}", "apple 1")
+        assert describe_thing("apple 1", **state) == next(fits).replace("{o.name}", "apple 1")
 
 
 def test_help_is_that_of_the_official_grammar(shared_data):

@@ -1,11 +1,11 @@
 import pytest
 
-from turngym.envs.household.pddl import changed, members, parse_problem
+from turngym.envs.household.pddl import iterate_bits, parse_problem, replace_item
 from turngym.envs.household.world import get_dialect, make_world, name_all
 
 
 def test_the_house_is_what_the_problem_says(house):
-    assert house.receptacles == (
+    assert house.receptacle_names == (
         "drawer 2",
         "drawer 1",
         "fridge 1",
@@ -13,20 +13,25 @@ def test_the_house_is_what_the_problem_says(house):
         "sidetable 1",
         "sinkbasin 1",
     )
-    assert house.things == ("apple 2", "apple 1", "desklamp 1", "knife 1", "mug 1")
-    assert house.here[house.where[0]] == (0, 1) and house.here[house.start.place] == ()
-    assert house.openable == 0b1111 and house.used_to["clean"] == 1 << 5
-    assert house.used_to["heat"] == 1 << 3 and house.used_to["cool"] == 1 << 2
-    assert house.start.inside == (0b10, 0, 0, 0, 0b11101, 0) and house.start.held == -1
-    assert house.fits[4] == 0b11011 and house.can["cut"] == 1 << 3 and house.can["slice"] == 0b11
-    assert house.shut(house.start, 0) and not house.shut(house.start, 4)
+    assert house.thing_names == ("apple 2", "apple 1", "desklamp 1", "knife 1", "mug 1")
+    assert (
+        house.receptacles_at[house.place_of[0]] == (0, 1)
+        and house.receptacles_at[house.start.place] == ()
+    )
+    assert house.openable == 0b1111 and house.appliances["clean"] == 1 << 5
+    assert house.appliances["heat"] == 1 << 3 and house.appliances["cool"] == 1 << 2
+    assert house.start.inside == (0b10, 0, 0, 0, 0b11101, 0) and house.start.in_hand == -1
+    assert house.accepts[4] == 0b11011 and house.knives == 1 << 3 and house.sliceable == 0b11
+    assert house.is_closed(house.start, 0) and not house.is_closed(house.start, 4)
 
 
 def test_what_is_in_things_and_what_was_done_before_the_start_is_read(make_house):
     facts = "(inReceptacleObject Knife_bar_1 Mug_bar_1) (isCool Apple_bar_1) (opened Fridge_bar_1)"
     world = make_house(facts=facts)
     assert (
-        world.inner == {4: ("knife 1",)} and world.start.cool == 1 and world.start.opened == 0b100
+        world.inner_names == {4: ("knife 1",)}
+        and world.start.cool == 1
+        and world.start.opened == 0b100
     )
 
 
@@ -78,9 +83,9 @@ def test_an_id_without_a_position_is_its_own_name():
 
 
 def test_sets_are_iterated_in_order():
-    assert list(members(0)) == []
-    assert list(members(1 << 70 | 0b1011)) == [0, 1, 3, 70]
+    assert list(iterate_bits(0)) == []
+    assert list(iterate_bits(1 << 70 | 0b1011)) == [0, 1, 3, 70]
 
 
 def test_one_value_is_changed():
-    assert changed((1, 2, 3), 0, 9) == (9, 2, 3) and changed((1, 2, 3), 2, 9) == (1, 2, 9)
+    assert replace_item((1, 2, 3), 0, 9) == (9, 2, 3) and replace_item((1, 2, 3), 2, 9) == (1, 2, 9)

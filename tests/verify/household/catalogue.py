@@ -9,7 +9,13 @@ from typing import Any
 
 from turngym.envs.household.env import ALFWorldEnv
 from turngym.envs.household.game import Game
-from turngym.envs.household.library import GameEntry, Games, Listed, game_file, game_rows
+from turngym.envs.household.library import (
+    GameEntry,
+    Games,
+    ListedGame,
+    list_game_file,
+    list_rows_file,
+)
 
 GAME = "game.tw-pddl"
 COMMON = "game_common.json"
@@ -25,8 +31,8 @@ class Catalogue:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._folders = [path if path.is_dir() else path.parent for path in paths]
-        self.chosen: list[Listed] = [found for path in paths for found in _listed(path)]
-        self.entries: list[GameEntry] = [entry for entry, _ in self.chosen]
+        self.chosen: list[ListedGame] = [found for path in paths for found in _listed(path)]
+        self.entries: list[GameEntry] = [game.entry for game in self.chosen]
         if not self.entries:
             raise ValueError(
                 f"there is no game in {', '.join(map(str, paths)) or 'no file'}; --games names files"
@@ -43,7 +49,7 @@ class Catalogue:
 
     def read(self, i: int) -> Game:
         """Return game `i`."""
-        return self.chosen[i][1]()
+        return self.chosen[i].read()
 
     def find(self, id: str) -> int | None:
         """Return the number of the game of that id."""
@@ -74,7 +80,7 @@ class Catalogue:
         )
 
 
-def _listed(path: Path) -> tuple[Listed, ...]:
+def _listed(path: Path) -> tuple[ListedGame, ...]:
     if path.is_dir():
         files = sorted(path.glob("games*.jsonl*")) or sorted(path.rglob(GAME))
         if not files:
@@ -84,4 +90,6 @@ def _listed(path: Path) -> tuple[Listed, ...]:
         return tuple(found for file in files for found in _listed(file))
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; --games names files of games")
-    return game_file(path) if path.name.endswith((".tw-pddl", ".json")) else game_rows(path)
+    return (
+        list_game_file(path) if path.name.endswith((".tw-pddl", ".json")) else list_rows_file(path)
+    )

@@ -78,7 +78,7 @@ def recorded(catalogue):
     state, steps = world.start, []
     for action in ["dance", *WALK]:
         state, text = step(world, state, action)
-        won = world.won(state)
+        won = world.is_won(state)
         seen = {"action": action, "observation": text, "reward": int(won), "done": won, "won": won}
         steps.append({**seen, "admissible": commands(world, state)})
     opening = {"init_obs": intro(world), "init_admissible": commands(world, world.start)}

@@ -131,7 +131,7 @@ def _replayed(game: str, world: World, demo: Episode) -> Replayed:
         state, text = step(world, state, moment.action)
         if (text := _ARRIVAL.sub("", text)) != moment.observation:
             found.other[moment.action] = text
-    if not world.won(state) and TASK not in found.other:
+    if not world.is_won(state) and TASK not in found.other:
         found.other["the end"] = "the game is not won"
     return found
 

@@ -139,7 +139,7 @@ def differences(catalogue: Catalogue, episode: Episode) -> dict[int, str]:
         state, text = step(world, state, moment.action)
         pairs = [("observation", moment.observation, text), *_through(env, moment)]
         pairs += [
-            ("won", moment.won, world.won(state)),
+            ("won", moment.won, world.is_won(state)),
             ("admissible commands", moment.admissible, commands(world, state)),
         ]
         _note(found, turn, moment.action, pairs)

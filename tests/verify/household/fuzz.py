@@ -109,7 +109,7 @@ def fuzz(env: ALFWorldEnv, aim: Aim | None, key: str, strings: int) -> Fuzzed:
 def _fault(env: ALFWorldEnv, aim: Aim | None, text: str) -> str:
     before = env.state
     answer, reward, ended, cut, info = env.step(text)
-    done = env.world is not None and env.state is not None and env.world.won(env.state)
+    done = env.world is not None and env.state is not None and env.world.is_won(env.state)
     if aim is not None and env.world is not None and env.state is not None:
         done = done and aim.reached(env.world, env.state)
     if (ended, reward) != (done, float(done)) or cut:
@@ -133,7 +133,7 @@ def _texts(env: ALFWorldEnv, drawn: random.Random, count: int) -> Iterator[str]:
     """Yield commands that are allowed, nearly so, of other games, or no commands at all."""
     if env.world is None:
         raise RuntimeError("there is no game: call reset() first")
-    names = [*env.world.things, *env.world.receptacles, "fridge 9", "nowhere 1"]
+    names = [*env.world.thing_names, *env.world.receptacle_names, "fridge 9", "nowhere 1"]
     for _ in range(count):
         kind = drawn.random()
         if kind < GOLD:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from turngym.envs.household.game import TASK_TYPES, Game
-from turngym.envs.household.pddl import State, members
+from turngym.envs.household.pddl import State, iterate_bits
 from turngym.envs.household.world import World
 
 _PLACE, _LOOK, _CLEAN, _HEAT, _COOL, _TWO = TASK_TYPES
@@ -31,21 +31,24 @@ class Aim:
 
     def reached(self, world: World, state: State) -> bool:
         """Return whether a state is what was wanted."""
-        things = [o for o, name in enumerate(world.things) if _kind(name) == self.kind]
+        things = [o for o, name in enumerate(world.thing_names) if _kind(name) == self.kind]
         if self.task_type == "look_at_obj_in_light":
             lit = [
                 o
-                for o, name in enumerate(world.things)
+                for o, name in enumerate(world.thing_names)
                 if _kind(name) == self.target and state.toggled >> o & 1
             ]
-            near = any(state.inside[r] >> o & 1 for o in lit for r in world.here[state.place])
-            return near and state.held in things
+            near = any(
+                state.inside[r] >> o & 1 for o in lit for r in world.receptacles_at[state.place]
+            )
+            return near and state.in_hand in things
         done = {"pick_clean": state.clean, "pick_heat": state.hot, "pick_cool": state.cool}
         treated = done.get(self.task_type.partition("_then")[0], -1)
         wanted = 2 if self.task_type == "pick_two_obj_and_place" else 1
-        homes = [r for r, name in enumerate(world.receptacles) if _kind(name) == self.target]
+        homes = [r for r, name in enumerate(world.receptacle_names) if _kind(name) == self.target]
         fit = [
-            [o for o in members(state.inside[r]) if o in things and treated >> o & 1] for r in homes
+            [o for o in iterate_bits(state.inside[r]) if o in things and treated >> o & 1]
+            for r in homes
         ]
         return any(len(found) >= wanted for found in fit)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from turngym.envs.household import World
 from turngym.envs.household.expert import Priors, kind_of
-from turngym.envs.household.pddl import members
+from turngym.envs.household.pddl import iterate_bits
 
 
 def count(worlds: Iterable[World]) -> Priors:
@@ -21,11 +21,11 @@ def count(worlds: Iterable[World]) -> Priors:
     number: Counter[str] = Counter()
     shut: Counter[str] = Counter()
     for world in worlds:
-        kinds = [kind_of(name) for name in world.receptacles]
+        kinds = [kind_of(name) for name in world.receptacle_names]
         number.update(kinds)
-        shut.update(kind for r, kind in enumerate(kinds) if world.shut(world.start, r))
+        shut.update(kind for r, kind in enumerate(kinds) if world.is_closed(world.start, r))
         inside = [
-            {kind_of(world.things[o]) for o in members(world.start.inside[r])}
+            {kind_of(world.thing_names[o]) for o in iterate_bits(world.start.inside[r])}
             for r in range(len(kinds))
         ]
         for thing in set().union(*inside):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.generate import DIFFICULTIES, SIZES, Houses, house_of
+from turngym.envs.household.generate import DIFFICULTIES, SIZES, Houses, make_house
 from turngym.envs.household.house import OPENABLE, House
 from turngym.envs.household.pddl import State
 from turngym.envs.household.play import commands, intro, step
@@ -47,7 +47,7 @@ def _houses(
         for difficulty in DIFFICULTIES:
             drawn = Houses("train", size, difficulty, seed=seed)
             for i in range(max(count // (len(sizes) * len(DIFFICULTIES)), len(TASK_TYPES))):
-                yield house_of(i, *drawn.options)[1], drawn.open(i)[1]
+                yield make_house(i, drawn.options)[1], drawn.open(i)[1]
 
 
 def _openings(seed: int, count: int) -> Row:
@@ -55,8 +55,8 @@ def _openings(seed: int, count: int) -> Row:
         "houses are not won at the start, give no two things one name, and state their task once"
     )
     for house, world in _houses(seed, count):
-        names, aim = (*world.things, *world.receptacles), aim_of_task(world.task)
-        fault = "is won" if world.won(world.start) or aim.reached(world, world.start) else ""
+        names, aim = (*world.thing_names, *world.receptacle_names), aim_of_task(world.task)
+        fault = "is won" if world.is_won(world.start) or aim.reached(world, world.start) else ""
         fault = fault or ("has a name twice" if len(set(names)) < len(names) else "")
         said.add(
             house.signature,
@@ -75,7 +75,7 @@ def _breadth(seed: int) -> Row:
             state, _ = step(world, state, command)
             starts.append(state)
         for found in _reached(world, starts):
-            said.add(world.task, world.won(found) != aim.reached(world, found))
+            said.add(world.task, world.is_won(found) != aim.reached(world, found))
     return said.row()
 
 
@@ -128,13 +128,13 @@ def _random_play(size: str, seed: int, count: int) -> Iterator[Row]:
         aim, turns = aim_of_task(world.task), SIZES[size].turns
         for willing in (False, True):
             said, state = list[str](), world.start
-            while not world.won(state) and len(said) < turns * (5 if willing else 1):
+            while not world.is_won(state) and len(said) < turns * (5 if willing else 1):
                 allowed = commands(world, state)
                 doing = [one for one in allowed if willing and not one.startswith(IDLE)]
                 said.append(drawn.choice(doing or allowed))
                 state, _ = step(world, state, said[-1])
-            tried, won = tried + (not willing), won + (not willing and world.won(state))
-            if world.won(state):
+            tried, won = tried + (not willing), won + (not willing and world.is_won(state))
+            if world.is_won(state):
                 deeds.add(house.signature, not done(aim, said))
     note = f"{100 * won / tried:.1f} % won"
     yield Row(
@@ -189,7 +189,12 @@ def _hidden(seed: int, count: int) -> Row:
 
 def _tells(pair: Twins, drawn: random.Random, said: Tally) -> bool:
     one, other = pair.worlds
-    names, state, twin, sliced = (*one.things, *one.receptacles), one.start, other.start, False
+    names, state, twin, sliced = (
+        (*one.thing_names, *one.receptacle_names),
+        one.start,
+        other.start,
+        False,
+    )
     said.add("the opening", intro(one) != intro(other))
     for _ in range(PLAY):
         lists = [set(commands(one, state)), set(commands(other, twin))]
@@ -245,6 +250,6 @@ def _left_out(catalogue: Catalogue, seed: int, games: int = 60) -> Row:
             won = False
             for command in (*walk[:left], *walk[left + 1 :]):
                 state, _ = step(world, state, command)
-                won = won or world.won(state) or (aim is not None and aim.reached(world, state))
+                won = won or world.is_won(state) or (aim is not None and aim.reached(world, state))
             said.add(f"{game.id} without {walk[left]!r}", won)
     return said.row()

@@ -1,6 +1,6 @@
 """The search for shortcuts, on engines that have one."""
 
-from turngym.envs.household.generate import Houses, house_of
+from turngym.envs.household.generate import Houses, make_house
 from turngym.envs.household.world import World
 from turngym.tests.verify.household import shortcuts
 from turngym.tests.verify.household.goals import Aim, aim_of_task
@@ -10,7 +10,7 @@ TINY = ("tiny",)
 
 def test_a_sentence_says_what_is_wanted():
     for i in range(60):
-        _, house = house_of(i, *Houses(size="tiny", seed=7).options)
+        _, house = make_house(i, Houses(size="tiny", seed=7).options)
         chore = house.chore
         assert aim_of_task(house.task) == Aim(chore.task_type, chore.thing, chore.target)
 
@@ -32,8 +32,10 @@ def test_deeds_are_read_from_the_words_of_commands():
 def test_a_goal_that_is_paid_too_early_is_found(monkeypatch, catalogue):
     monkeypatch.setattr(shortcuts, "STATES", 30)
     assert shortcuts._breadth(0).good and shortcuts._left_out(catalogue, 0).good
-    real = World.won
-    monkeypatch.setattr(World, "won", lambda world, state: real(world, state) or state.held >= 0)
+    real = World.is_won
+    monkeypatch.setattr(
+        World, "is_won", lambda world, state: real(world, state) or state.in_hand >= 0
+    )
     assert not shortcuts._breadth(0).good and not shortcuts._left_out(catalogue, 0).good
 
 
@@ -45,7 +47,10 @@ def test_a_thing_given_away_is_found(monkeypatch):
 
     def telling(world, state, command):
         state, answer = real(world, state, command)
-        hides = any(world.shut(state, r) and state.inside[r] & 1 for r in world.here[state.place])
+        hides = any(
+            world.is_closed(state, r) and state.inside[r] & 1
+            for r in world.receptacles_at[state.place]
+        )
         return state, f"{answer} Something rattles." if hides and command == "look" else answer
 
     monkeypatch.setattr(shortcuts, "step", telling)

@@ -58,12 +58,12 @@ def walk(game: Game) -> Walk:
         if command not in commands(world, state):
             found.refused.append(command)
         state, _ = step(world, state, command)
-        won = world.won(state)
+        won = world.is_won(state)
         if aim is not None:
             found.judged += 1
             found.apart += aim.reached(world, state) != won
         if won and turn < len(game.walkthrough):
             found.fault = found.fault or f"is won at command {turn} of {len(game.walkthrough)}"
-    if not game.walkthrough or not world.won(state):
+    if not game.walkthrough or not world.is_won(state):
         found.fault = "is not won by its walkthrough"
     return found

@@ -256,18 +256,21 @@ def _has_no_memory(folder: str) -> bool:
 
 def kill_tree(pidfd: int) -> None:
     """Kill the process behind a pidfd and all its descendants; harmless if it has ended."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
         root = _pid_of(pidfd)
-        descendants: list[int] = []
-        if root > 0:
-            # All are opened before any is killed: once one has ended, its children are no
-            # descendants of the root any more, and its number may become another process's.
-            descendants = [os.pidfd_open(pid) for pid in process_tree([root]) if pid != root]
-        for process in (pidfd, *descendants):
+        pidfds = [pidfd]
+        # All are opened before any is killed: once one has ended, its children are no descendants
+        # of the root any more, and its number may become another process's.
+        for pid in process_tree([root]) if root > 0 else []:
+            if pid == root:
+                continue
+            with contextlib.suppress(ProcessLookupError):  # it has ended since it was listed
+                descendant = os.pidfd_open(pid)
+                opened.callback(os.close, descendant)
+                pidfds.append(descendant)
+        for process in pidfds:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(process, signal.SIGKILL)
-        for descendant in descendants:
-            os.close(descendant)
 
 
 def _pid_of(pidfd: int) -> int:

@@ -43,13 +43,12 @@ class LocalNetwork:
         if self.tried:
             return
         self.tried = True
-        try:
+        # Whoever asks for the network waits for an answer, so that no error leaves this method.
+        with contextlib.suppress(OSError):
             for name, value in _SETTINGS.items():
                 self._write_setting(f"sys/net/ipv4/{name}", value)
-        except OSError:
-            return
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            fcntl.ioctl(sock, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", _IFF_UP))
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                fcntl.ioctl(sock, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", _IFF_UP))
 
     def _write_setting(self, path: str, value: str) -> None:
         setting_fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self.proc_fd)

@@ -605,7 +605,8 @@ class CallJudge:
                 self._change_file(asker, name, arguments)
             except OSError as error:
                 return Ruling(error.errno or errno.EPERM, 0)
-            except (OverflowError, ValueError):  # addresses or times that cannot be
+            # Addresses or times that cannot be, or that are mapped only in part.
+            except (OverflowError, ValueError, struct.error):
                 return Ruling(errno.EFAULT, 0)
             return _DONE
         if name == "socket":
