@@ -408,6 +408,17 @@ def _open_session_ends() -> SessionEnds:
     return SessionEnds(control, worker_control, output, worker_output)
 
 
+def _write_program(code: str) -> int:
+    """Return the descriptor of a new file in memory that holds a program; OSError if it cannot."""
+    file = os.memfd_create("code")
+    try:
+        os.write(file, code.encode())
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
 def _replied_status(reply: dict[str, Any] | None) -> Status | None:
     """Return the status in a reply; None if there is none, since a program may write anything."""
     if reply is None:

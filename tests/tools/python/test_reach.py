@@ -1,5 +1,6 @@
 """What earlier attacks reached and must not: of the machine at each level, of what it counts, of a fork's siblings."""
 
+import errno
 import json
 import os
 import shutil
@@ -83,6 +84,25 @@ def seen(path): return [oct(os.lstat(path).st_mode & 0o777), os.lstat(path).st_m
 answer = [seen("deep/file"), seen("copy/file"), seen("copy")[0], seen("one")[0], seen("link")[1], accessed]
 """
     assert inside(script) == [["0o755", 6], ["0o640", 6], "0o750", "0o600", 8, 5]
+
+
+def test_times_that_are_mapped_only_in_part_are_an_error(inside):
+    """They are at the end of a page with none behind it, and the call after this one is answered, too."""
+    script = """
+import mmap
+open("file", "w").close()
+libc = ctypes.CDLL(None, use_errno=True)
+page = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+libc.mprotect(ctypes.c_void_p(start + mmap.PAGESIZE), mmap.PAGESIZE, 0)
+libc.munmap(ctypes.c_void_p(start + mmap.PAGESIZE), mmap.PAGESIZE)
+times = ctypes.c_void_p(start + mmap.PAGESIZE - 8)
+result = libc.utimensat(-100, b"file", times, 0)
+error = ctypes.get_errno()
+os.utime("file", (5, 6))
+answer = [result, error, os.stat("file").st_mtime]
+"""
+    assert inside(script) == [-1, errno.EFAULT, 6]
 
 
 def test_no_socket_of_the_host_is_reached_by_its_path(inside, victim):

@@ -401,8 +401,8 @@ def _shared_mappings(pids: Sequence[int], limit: int, shared_growth: int) -> int
         for start, end, offset, inode in _shared_mapping_pattern().findall(mappings):
             mapped_until = int(offset, 16) + int(end, 16) - int(start, 16)
             object_sizes[inode] = max(mapped_until, object_sizes.get(inode, 0))
-    # Parts of objects may be unmapped by now. One object alone cannot exceed the limit; each further
-    # one may add an address space, though all together no more than the machine's growth.
+    # Parts of objects may be unmapped by now. One object alone cannot exceed the limit; each
+    # further one may add an address space, though all together no more than the machine's growth.
     mapped = sum(object_sizes.values())
     most_unmapped = min(shared_growth, (len(object_sizes) - 1) * limit)
     return max(mapped, most_unmapped)

@@ -4,6 +4,7 @@ Most programs open no socket, and bringing a device up costs each boundary more 
 program that prints a number.
 """
 
+import contextlib
 import fcntl
 import os
 import socket

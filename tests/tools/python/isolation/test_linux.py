@@ -1,6 +1,7 @@
 import errno
 import os
 import re
+import select
 import subprocess
 import sys
 
@@ -195,6 +196,25 @@ def test_children_of_other_threads_are_found(until):
         process.stdout.readline()
         assert until(lambda: len(linux.process_tree([process.pid])) == 2)
         process.stdin.close()
+
+
+def test_a_descendant_that_has_just_ended_spares_nobody(monkeypatch, until):
+    """It is listed as a descendant, and cannot be opened any more."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with subprocess.Popen(["sh", "-c", "sleep 100; true"]) as parent:
+        assert until(lambda: len(linux.process_tree([parent.pid])) == 2)
+        _, child = linux.process_tree([parent.pid])
+        watched = os.pidfd_open(child)
+        listed = [parent.pid, ended.pid, child]
+        monkeypatch.setattr(linux, "process_tree", lambda roots: listed)
+        descriptors = len(os.listdir("/proc/self/fd"))
+        linux.kill_tree(pidfd := os.pidfd_open(parent.pid))
+        assert parent.wait() == -9
+        assert select.select([watched], [], [], 10)[0]
+        os.close(pidfd)
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+        os.close(watched)
 
 
 def test_memory_that_processes_share_counts_once(family: int):

@@ -117,7 +117,10 @@ def ask(request, monkeypatch):
 def test_what_is_not_listed_is_refused(ask, level):
     assert not seccomp.reachable_calls(level) & REFUSED
     answer = ask(level)
-    listed = {TABLE[name][ask.column] for name in seccomp.reachable_calls(level) - seccomp._BY_ARGUMENTS.keys()}
+    listed = {
+        TABLE[name][ask.column]
+        for name in seccomp.reachable_calls(level) - seccomp._BY_ARGUMENTS.keys()
+    }
     listed |= {TABLE[name][ask.column] for name in seccomp._ENTERING}
     copied = {TABLE[name][ask.column] for name in seccomp._ATTRIBUTES}
     judged = {TABLE[name][ask.column] for name in seccomp._BY_ARGUMENTS}
