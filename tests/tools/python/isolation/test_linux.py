@@ -4,6 +4,7 @@ import re
 import select
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -208,12 +209,12 @@ def test_a_descendant_that_has_just_ended_spares_nobody(monkeypatch, until):
         watched = os.pidfd_open(child)
         listed = [parent.pid, ended.pid, child]
         monkeypatch.setattr(linux, "process_tree", lambda roots: listed)
-        descriptors = len(os.listdir("/proc/self/fd"))
+        descriptors = len([*Path("/proc/self/fd").iterdir()])
         linux.kill_tree(pidfd := os.pidfd_open(parent.pid))
         assert parent.wait() == -9
         assert select.select([watched], [], [], 10)[0]
         os.close(pidfd)
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert len([*Path("/proc/self/fd").iterdir()]) == descriptors
         os.close(watched)
 
 
