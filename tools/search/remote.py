@@ -33,7 +33,8 @@ def served(
     index: The index to search; `elastic` has several, `search-r1` one.
     timeout: Seconds that a search may take, further tries included.
 
-    Raises ValueError where an argument cannot be; SearchFailure where no such server answers within 2 seconds.
+    Raises ValueError where an argument cannot be; SearchFailure where no such server answers within
+    2 seconds.
     """
     if kind not in SERVERS:
         hint = f"{did_you_mean(kind, SERVERS)}a server speaks {' or '.join(SERVERS)}"
@@ -100,12 +101,14 @@ class _SearchServer:
 class SearchR1(_SearchServer):
     """Searches a retrieval server of Search-R1's protocol.
 
-    Jin et al., 2025, arXiv:2503.09516, `search_r1/search/retrieval_server.py`: `POST /retrieve` takes `{"queries",
-    "topk", "return_scores"}`; its answer's `result` has, for each query, a list of `{"document", "score"}`, or of
-    documents alone where scores were not asked for. A document is a row of the corpus: `contents`, often with an `id`.
+    Jin et al., 2025, arXiv:2503.09516, `search_r1/search/retrieval_server.py`: `POST /retrieve`
+    takes `{"queries", "topk", "return_scores"}`; its answer's `result` has, for each query, a list
+    of `{"document", "score"}`, or of documents alone where scores were not asked for. A document is
+    a row of the corpus: `contents`, often with an `id`.
 
-    The `url` is as `JsonClient` takes it, and may end in `/retrieve` or not. A `token` is sent as a bearer token.
-    `limits` are those of one search. Raises ValueError where the URL or the token cannot be one.
+    The `url` is as `JsonClient` takes it, and may end in `/retrieve` or not. A `token` is sent as a
+    bearer token. `limits` are those of one search. Raises ValueError where the URL or the token
+    cannot be one.
     """
 
     down = "start one with `turngym serve-search CORPUS`, or correct the URL"
@@ -129,11 +132,12 @@ class SearchR1(_SearchServer):
 class Elastic(_SearchServer):
     """Searches an index of Elasticsearch or OpenSearch: `POST INDEX/_search`, a `multi_match` over title and text.
 
-    A document may lack its `title`, not its `text`. The query is a value in the request's body and never query syntax.
-    The environment variable `TURNGYM_ELASTIC_API_KEY`, or `TURNGYM_ELASTIC_BASIC` (`user:password`), holds a secret.
+    A document may lack its `title`, not its `text`. The query is a value in the request's body and
+    never query syntax. The environment variable `TURNGYM_ELASTIC_API_KEY`, or
+    `TURNGYM_ELASTIC_BASIC` (`user:password`), holds a secret.
 
-    The `url` is as `JsonClient` takes it, and `limits` are those of one search. Raises ValueError where there can be no
-    such index, or the URL cannot be one.
+    The `url` is as `JsonClient` takes it, and `limits` are those of one search. Raises ValueError
+    where there can be no such index, or the URL cannot be one.
     """
 
     down = "start Elasticsearch or OpenSearch there, or correct the URL"
@@ -161,7 +165,8 @@ class Elastic(_SearchServer):
         }
 
         def read(answer: Node) -> list[Passage]:
-            # Where some of the index was not searched, passages that are absent would look like none.
+            # Where some of the index was not searched, passages that are absent would look like
+            # none.
             if answer["timed_out"].boolean():
                 raise HttpFailure(Fault.TIMEOUT, "the search ran into its time limit")
             shards = answer["_shards"]

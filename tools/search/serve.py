@@ -1,8 +1,9 @@
 """A server of Search-R1's protocol (see `servers`) over any back end: `POST /retrieve` and `GET /health`.
 
-`http.server` has what it shares with other servers, `http.hosts` who may ask. Here are the protocol, its limits, and
-the searches, each on a thread. Requests and answers have a limit together, so that many clients cannot fill the memory:
-an answer is counted from when it is found until its client has taken it.
+`http.server` has what it shares with other servers, `http.hosts` who may ask. Here are the
+protocol, its limits, and the searches, each on a thread. Requests and answers have a limit
+together, so that many clients cannot fill the memory: an answer is counted from when it is found
+until its client has taken it.
 """
 
 import asyncio
@@ -60,12 +61,15 @@ def serve(
 ) -> Iterator[str]:
     """Serve while the context lasts; its value is the URL. Port 0 is any that is free.
 
-    token: what each request must bring in `Authorization: Bearer TOKEN`; a host beyond this machine needs one.
-    allow_hosts: names under which the server is asked, besides the address that is connected to and those of loopback.
+    token: what each request must bring in `Authorization: Bearer TOKEN`; a host beyond this machine
+        needs one.
+    allow_hosts: names under which the server is asked, besides the address that is connected to and
+        those of loopback.
 
-    The end of the context, a KeyboardInterrupt included, gives requests under way `GRACE` seconds. The back end is left
-    open. Raises ValueError for a host beyond this machine without a token, a token that no header can carry, a port out
-    of range; OSError where it cannot listen there; ImportError where uvicorn is not installed.
+    The end of the context, a KeyboardInterrupt included, gives requests under way `GRACE` seconds.
+    The back end is left open. Raises ValueError for a host beyond this machine without a token, a
+    token that no header can carry, a port out of range; OSError where it cannot listen there;
+    ImportError where uvicorn is not installed.
     """
     app = _App(retriever, token, {host, *allow_hosts})
     server, listener = patient_server(app, ws="none", lifespan="off"), _listen(host, port, token)
@@ -98,7 +102,8 @@ def _listen(host: str, port: int, token: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=CONNECTIONS)
-        # Its connections inherit it. Without, the body of an answer waits 40 ms for the client to confirm the head.
+        # Its connections inherit it. Without, the body of an answer waits 40 ms for the client to
+        # confirm the head.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
