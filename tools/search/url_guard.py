@@ -74,7 +74,9 @@ def read_url(text: str) -> Place:
     """Read an absolute URL; raises `Blocked`, whose message says what is wrong with it."""
     text = text.strip(" \t\r\n")
     if len(text) > MAX_URL_CHARS:
-        raise Blocked(f"the URL is {len(text)} characters long; at most {MAX_URL_CHARS} are allowed")
+        raise Blocked(
+            f"the URL is {len(text)} characters long; at most {MAX_URL_CHARS} are allowed"
+        )
     if _FORBIDDEN.search(text):
         raise Blocked("the URL holds a control character, a backslash or a lone surrogate")
     scheme, separator, after_scheme = text.partition("://")

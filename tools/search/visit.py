@@ -93,9 +93,7 @@ class Visit(StatelessTool):
         is_html = page.media_type in HTML
         source = decode(page.body, page.charset, is_html=is_html)
         if is_html:
-            page_text = read_html(
-                source, page.url, stop_after=self.max_chars, links=self.links
-            )
+            page_text = read_html(source, page.url, stop_after=self.max_chars, links=self.links)
         else:
             page_text = PageText(title="", text=clean_plain_text(source), is_complete=True)
         text = page_text.text
