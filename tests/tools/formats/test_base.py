@@ -13,7 +13,7 @@ from turngym.tools.formats.base import DEEPEST, LARGEST, escape_block_ends, find
 
 TOOLS = ("python", "search")
 CALL = ToolCall("python", {"code": "print(1)"})
-STYLES = pytest.mark.parametrize("style", FORMATS.find_arguments(), ids=FORMATS)
+STYLES = pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
 PIECES = [
     "<think>",
     "</think>",
@@ -87,7 +87,7 @@ def test_an_answer_in_tags_is_found_and_a_call_without_arguments_has_none():
 @settings(max_examples=300, deadline=None)
 @given(SOUP)
 def test_the_place_of_arguments_lies_in_the_text(text):
-    for style in FORMATS.find_arguments():
+    for style in FORMATS.values():
         start, stop = style.find_arguments(text) or (0, 0)
         assert 0 <= start <= stop <= len(text)
 
@@ -183,7 +183,7 @@ def test_long_hostile_text_is_read_in_linear_time(piece):
     text = piece * (
         200_000 // len(piece)
     )  # quadratic work on 200 kB would run into the test timeout
-    for style in FORMATS.find_arguments():
+    for style in FORMATS.values():
         opened = {"fenced": "```python\n", "pythonic": "[f(x=", "llama-json": '{"name": '}.get(
             style.name, "<python>"
         )
@@ -228,7 +228,7 @@ def test_brackets_are_closed_where_json_ends(value):
 
 
 def test_a_call_that_would_be_read_otherwise_is_refused():
-    for style in FORMATS.find_arguments():
+    for style in FORMATS.values():
         for arguments in ({"code": float("nan")}, {"code": ("a",)}, {1: "a"}):
             with pytest.raises(ValueError):
                 style.render(ToolCall("python", arguments))
