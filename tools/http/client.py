@@ -1,9 +1,10 @@
 """JSON over HTTP: requests over reused connections, with a deadline, bounded answers and retries.
 
-`JsonClient` is for threads, `Connections` for an event loop. The deadline covers a whole request: name lookup, waiting
-for a connection, each byte both ways, and all retries. Timeouts of sockets cannot promise that, as a server that sends
-a byte a second restarts them with each byte. So the requests of threads run on an event loop in a thread of the
-client's, where they can be cancelled at any point.
+`JsonClient` is for threads, `Connections` for an event loop. The deadline covers a whole request:
+name lookup, waiting for a connection, each byte both ways, and all retries. Timeouts of sockets
+cannot promise that, as a server that sends a byte a second restarts them with each byte. So the
+requests of threads run on an event loop in a thread of the client's, where they can be cancelled at
+any point.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class JsonClient:
         try:
             self._request("GET", self.url + query, b"", limits)
         except HttpFailure as failure:
-            # A server that takes only POST there answers with some status 4xx. That is enough, unless it means that
-            # there is nothing (404) or that this client may not use it.
+            # A server that takes only POST there answers with some status 4xx. That is enough,
+            # unless it means that there is nothing (404) or that this client may not use it.
             is_client_error = 400 <= failure.status < 500
             if not is_client_error or failure.status in (401, 403, 404, 407):
                 raise
@@ -114,8 +115,8 @@ class JsonClient:
             node = Node(parse(answer))
         except ShapeError as error:
             raise HttpFailure(Fault.MALFORMED, str(error)) from None
-        # Parsing cannot be interrupted; `max_bytes` bounds it. If it took too long, the deadline has passed all the
-        # same.
+        # Parsing cannot be interrupted; `max_bytes` bounds it. If it took too long, the deadline
+        # has passed all the same.
         if time.monotonic() > end:
             raise HttpFailure(
                 Fault.TIMEOUT, f"no answer within {self.limits.deadline:g} s, its reading included"
@@ -155,8 +156,8 @@ class JsonClient:
         headers = {"Authorization": self._secret} if self._secret else {}
         connections = Connections(secure=self.url.startswith("https:"), headers=headers)
         runner = _Runner(connections)
-        # If nobody closes the client, its loop stops when it is collected. At the end of the process nothing has to be
-        # done: the thread is a daemon.
+        # If nobody closes the client, its loop stops when it is collected. At the end of the
+        # process nothing has to be done: the thread is a daemon.
         weakref.finalize(self, runner.stop).atexit = False
         return runner
 
@@ -212,7 +213,8 @@ class Connections:
     async def send(self, method: str, url: str, content: bytes, max_bytes: int) -> bytes:
         """Send a request and return the body of its answer; raises `HttpFailure`.
 
-        It is sent a second time only if a reused connection breaks, which the server may have closed meanwhile.
+        It is sent a second time only if a reused connection breaks, which the server may have
+        closed meanwhile.
 
         Args:
             method: As `GET`.
@@ -251,8 +253,8 @@ class Connections:
         return body
 
     def _open_transport(self) -> httpx.AsyncHTTPTransport:
-        # A transport for each connection: one pool of httpx looks through all its connections for each request, and
-        # 200 in one triple the CPU time.
+        # A transport for each connection: one pool of httpx looks through all its connections for
+        # each request, and 200 in one triple the CPU time.
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP)
         return httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
 
@@ -422,7 +424,8 @@ async def _read_refusal(response: httpx.Response) -> HttpFailure:
 async def _read_error_page(response: httpx.Response) -> str:
     """Return the beginning of an error page, or why it cannot be read.
 
-    The failure is known by its status already, so a page that breaks off, is damaged or slow is cut.
+    The failure is known by its status already, so a page that breaks off, is damaged or slow is
+    cut.
     """
     try:
         body = BoundedBody("its error", response.headers.get("content-encoding", ""), PAGE)
@@ -454,7 +457,8 @@ _inherited: list[Any] = []  # event loops of the parent process
 def _reset_after_fork() -> None:
     """Give all clients of a forked process their own event loops.
 
-    Those of the parent stay referenced here: collecting them would close sockets that the parent still uses.
+    Those of the parent stay referenced here: collecting them would close sockets that the parent
+    still uses.
     """
     for client in list(_clients):
         _inherited.append(client._runner)

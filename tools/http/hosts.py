@@ -1,8 +1,9 @@
 """Which requests our servers answer: those that name the server as their host, and none of another site's pages.
 
-A browser sends requests for the pages of any site. Such a request has an `Origin` header. If the site's own name was
-made to resolve to this machine (DNS rebinding), the request looks as if it came from a page of this server, but its
-`Host` is the site's name. So all our servers check both headers.
+A browser sends requests for the pages of any site. Such a request has an `Origin` header. If the
+site's own name was made to resolve to this machine (DNS rebinding), the request looks as if it came
+from a page of this server, but its `Host` is the site's name. So all our servers check both
+headers.
 """
 
 import ipaddress

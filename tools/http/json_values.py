@@ -21,8 +21,9 @@ def parse(data: bytes) -> Any:
     """Return the value of a JSON text in UTF-8.
 
     Raises:
-        ShapeError: It is not JSON, has a NaN or infinity, or is nested more deeply than `MAX_NESTING`: who copies,
-            prints or writes a value recurses, and must stay far from Python's own limit.
+        ShapeError: It is not JSON, has a NaN or infinity, or is nested more deeply than
+            `MAX_NESTING`: who copies, prints or writes a value recurses, and must stay far from
+            Python's own limit.
     """
     try:
         value = json.loads(data.decode(), parse_constant=_refuse_constant)
@@ -63,7 +64,8 @@ def _refuse_constant(name: str) -> None:
 class Node:
     """A JSON value with its path, such as `result[0][2].score`.
 
-    The methods return the value as the type they are named for, and raise `ShapeError` if it is another.
+    The methods return the value as the type they are named for, and raise `ShapeError` if it is
+    another.
     """
 
     def __init__(self, value: Any, path: str = "") -> None:
