@@ -31,7 +31,13 @@ def get_format(name: str) -> Format:
 
 
 def text_format(schemas: Sequence[dict[str, Any]]) -> Format:
-    """Return the format that a system prompt explains best: tags if each tool has one, else calls as in Python."""
+    """Return the format that a system prompt explains best.
+
+    That is tags if each tool has one, else calls as in Python.
+
+    Args:
+        schemas: The tools' JSON schemas.
+    """
     every_tool_has_a_tag = all(_has_tag(schema["function"]) for schema in schemas)
     return FORMATS["tags" if every_tool_has_a_tag else "pythonic"]
 
@@ -47,4 +53,7 @@ def _has_tag(function: dict[str, Any]) -> bool:
         return False
     parameters = function["parameters"]
     required = set(parameters.get("required", ()))
-    return required <= tag_arguments <= parameters["properties"].keys()
+    if not required <= tag_arguments:
+        return False
+    takes_tag_arguments: bool = tag_arguments <= parameters["properties"].keys()
+    return takes_tag_arguments

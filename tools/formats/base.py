@@ -1,4 +1,4 @@
-"""What a format of tool calls is: `Format`, from which all derive, and `Parsed`, what it reads of a text.
+"""What a format of tool calls is: `Format`, the base class, and `Parsed`, what it reads.
 
 A format reads any string as a call, as an error that tells the agent what is wrong, or as neither.
 It reads up to the end of the first call, in time linear in the text. A call inside a thought does
@@ -102,7 +102,7 @@ class Format(ABC):
         return Parsed(call, problem and f"malformed tool call: {problem}", text)
 
     def complete(self, text: str) -> bool:
-        """Return whether the turn is over: `text` has a whole call, well-formed or not, or final answer."""
+        """Return whether the turn is over: `text` has a whole call or marked final answer."""
         opening = self._find_opening(text)
         return opening is not None and self._find_end(text, opening) is not None
 
@@ -123,7 +123,7 @@ class Format(ABC):
         return None if end is None else self._find_arguments_in(text, opening, end)
 
     def without_thoughts(self, text: str) -> str:
-        """Return a completion without its thoughts, up to the end of its first call if there is one.
+        """Return a completion without its thoughts, up to the end of its first call.
 
         A text without thoughts stays as it is. Marks of thoughts inside a call's arguments stay,
         and so does all behind a whole answer that the format marks.
@@ -145,7 +145,7 @@ class Format(ABC):
         return said_before + text[opening.start() : block_end]
 
     def render(self, call: ToolCall) -> str:
-        """Return the text of a call; raises ValueError if it would be read back as something else."""
+        """Return the text of a call; raises ValueError if it would not be read back the same."""
         text = self._spell_call(call)
         if self.parse(text, (call.name,)).call != call:
             raise ValueError(f"the format {self.name} cannot spell {call}; use another format")
@@ -175,7 +175,7 @@ class Format(ABC):
         return ""
 
     def _frame_result(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return role and content of the message with an escaped result; arguments as in `observe`."""
+        """Return role and content of the message with an escaped result (see `observe`)."""
         return "tool", text  # chat templates that know tools put a frame around this role
 
     def _find_opening(self, text: str) -> re.Match[str] | None:
@@ -238,7 +238,10 @@ class Format(ABC):
         return None
 
     def _find_prose_end(self, text: str, opening: re.Match[str]) -> int | None:
-        """Return where a block ends that opens as a call but is none; None if it is a call, or never ends."""
+        """Return where a block ends that opens as a call but is none.
+
+        None if it is a call, or never ends.
+        """
         return None
 
     def _is_in_arguments(self, text: str, opening: re.Match[str], end: int, mark: Mark) -> bool:
@@ -265,7 +268,10 @@ class Format(ABC):
         return self.closers[0]
 
     def _find_end(self, text: str, opening: re.Match[str]) -> int | None:
-        """Return where the block ends; None while it does not. Text behind the end never changes it."""
+        """Return where the block ends; None while it does not.
+
+        Text behind the end must never change it.
+        """
         closer = self._closer_of(opening)
         closer_start = text.find(closer, opening.end())
         return None if closer_start < 0 else closer_start + len(closer)
@@ -273,11 +279,11 @@ class Format(ABC):
     def _find_arguments_in(
         self, text: str, opening: re.Match[str], end: int
     ) -> tuple[int, int] | None:
-        """Return start and end of the arguments in the block that ends at `end`; None if it has none."""
+        """Return start and end of the arguments in the block that ends at `end`, if it has any."""
         return opening.end(), end - len(self._closer_of(opening))
 
     def _describe_unclosed(self, text: str, opening: re.Match[str]) -> str | None:
-        """Return what is wrong with a block if it does not end; None if it is no call but an answer."""
+        """Return what is wrong with a block if it does not end; None if it is an answer."""
         return self.unclosed.format(opening[0].rstrip())
 
     @abstractmethod
@@ -297,11 +303,16 @@ class Format(ABC):
 
     @abstractmethod
     def _spell_call(self, call: ToolCall) -> str:
-        """Return the text of a call; for one that the format cannot spell anything, or a ValueError."""
+        """Return the text of a call.
+
+        For a call that the format cannot spell, returns anything or raises ValueError.
+        """
 
 
 def escape_block_ends(text: str) -> str:
-    r"""Escape a result so that nothing in it ends its block: `</result>` -> `<\/result>`, three backticks -> ``\`.
+    r"""Escape a result so that nothing in it ends its block.
+
+    `</result>` becomes `<\/result>`, and three backticks ``\`.
 
     This also holds after NFKC normalization, which tokenizers do and which turns, say, full-width
     signs into ASCII. There is exactly one backslash more than before, so the original can be

@@ -23,7 +23,9 @@ _FENCE = re.compile(r"^[ \t]*+```", re.MULTILINE)
 
 
 class Fenced(Format):
-    """A Markdown fence ```` ```python … ``` ```` runs its code, as ToRA and ROLL write it; output comes in a fence.
+    """A Markdown fence ```` ```python … ``` ```` runs its code, as ToRA and ROLL write it.
+
+    The output comes back in a fence, too.
 
     The first fence of Python (`python` or `py`, in any case) is a call of the tool `python`; other
     fences are text. If the fence is indented, by blanks or as part of a list, its lines lose as
@@ -78,7 +80,10 @@ class Fenced(Format):
 
 
 def unfenced(code: str) -> str:
-    """Return the code inside a Markdown fence, as some models put one around a call's code; other code as it is."""
+    """Return the code inside a Markdown fence, if there is one around all of it.
+
+    Some models put a fence around the code in a call's arguments.
+    """
     fence = _FENCED_CODE.fullmatch(code)
     if fence is None:
         return code
@@ -86,7 +91,10 @@ def unfenced(code: str) -> str:
 
 
 def _remove_indent(code: str, *, columns: int) -> str:
-    """Remove up to `columns` columns of blanks from the start of each line; a tab reaches to the next multiple of 4."""
+    """Remove up to `columns` columns of blanks from the start of each line.
+
+    A tab reaches to the next multiple of `TAB` columns.
+    """
     lines: list[str] = []
     for line in code.split("\n"):
         unindented = line.lstrip(" \t")

@@ -1,4 +1,4 @@
-"""Calls in a format that the environment does not read: which format it is, and what to do about it.
+"""Calls in a format that the environment does not read: which it is, and what to do.
 
 Such calls are counted and reported, never run.
 """

@@ -1,4 +1,4 @@
-"""A tool call as one JSON object, `{"name": "f", "arguments": {"x": 1}}`: read strictly, and written."""
+"""A tool call as one JSON object, `{"name": "f", "arguments": {"x": 1}}`."""
 
 import json
 from collections.abc import Sequence

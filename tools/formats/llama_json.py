@@ -12,7 +12,9 @@ _STRING_OR_BRACE = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DO
 
 
 class LlamaJson(Format):
-    """`{"name": …, "parameters": {…}}`: an object that begins with its name or its arguments; the first one counts.
+    """`{"name": …, "parameters": {…}}`: an object that begins with its name or its arguments.
+
+    The first such object counts.
 
     Text in front of it (`<|python_tag|>`, prose) and behind it (`; {…}`) does not count. An object
     with a name and no arguments, such as `{"name": "Alice"}`, is not a call.
@@ -28,7 +30,10 @@ class LlamaJson(Format):
         return find_closing_bracket(text, opening.start(), _STRING_OR_BRACE)
 
     def _find_prose_end(self, text: str, opening: re.Match[str]) -> int | None:
-        """Return where an object ends that is data: it has no arguments and does not say that it is a call."""
+        """Return where an object ends that is data.
+
+        It is data if it has no arguments and does not say that it is a call.
+        """
         end = self._find_end(text, opening)
         if end is None:
             return None

@@ -247,7 +247,7 @@ def _unescape_character(escape: re.Match[str]) -> str:
 
 
 def _parse_number(digits: str) -> int | float:
-    """Return the number of a decimal literal; raises ValueError for one that a float cannot hold."""
+    """Return the number of a decimal literal; raises ValueError beyond the range of floats."""
     if digits.lstrip("+-").isdigit():
         return int(digits)
     value = float(digits)

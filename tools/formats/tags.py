@@ -37,7 +37,7 @@ _TAG_NAMES = [*(tag.name for tag in TAGS), *ANSWERS]
 
 
 class Tags(Format):
-    """`<python>code</python>`, `<search>query</search>`: a tag for each tool, and tags for final answers.
+    """`<python>code</python>`, `<search>query</search>`: a tag for each tool and for answers.
 
     They are those of Search-R1 and ARPO (`python`, `search`, `answer`), MINT (`execute`,
     `solution`) and OpenMath (`llm-code`).
@@ -62,7 +62,7 @@ class Tags(Format):
         return "\n".join(lines)
 
     def _frame_result(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return a user message: chat templates of models that know no tools have no role for results."""
+        """Return a user message: templates of models without tools have no role for results."""
         result_tag = next((tag.result for tag in TAGS if tag.tool == tool), "result")
         return "user", f"<{result_tag}>\n{text}\n</{result_tag}>"
 
@@ -92,10 +92,8 @@ class Tags(Format):
         argument = text[opening.end() : -len(self._closer_of(opening))]
         # A line break next to a tag is not part of the argument, and neither are blanks on the
         # opening tag's own line. Blanks at the start of the next line are: they indent code.
-        if argument.startswith("\n"):
-            argument = argument[1:]
-        else:
-            argument = argument.strip(" \t")
+        begins_on_next_line = argument.startswith("\n")
+        argument = argument[1:] if begins_on_next_line else argument.strip(" \t")
         return ToolCall(tag.tool, {tag.argument: argument.removesuffix("\n")})
 
     def _spell_call(self, call: ToolCall) -> str:

@@ -1,4 +1,4 @@
-"""JSON over HTTP: for clients of servers that may be slow, broken or hostile, and for servers of such clients.
+"""JSON over HTTP: for clients of servers that may be hostile, and for servers of such clients.
 
 - `client`: requests over reused connections, with a deadline and bounded answers
 - `server`: what our servers share; `patient_connection` is one of their connections

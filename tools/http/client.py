@@ -82,7 +82,7 @@ class JsonClient:
         return self._request("POST", self.url, serialize(body), self.limits)
 
     def check(self, query: str = "") -> None:
-        """Raise `HttpFailure` unless a server answers within `PROBE` seconds that there is something at the URL.
+        """Raise `HttpFailure` unless a server answers, within `PROBE` seconds, for this URL.
 
         Args:
             query: Added to the URL.
@@ -378,7 +378,7 @@ def address(url: str) -> str:
 async def _exchange(
     transport: httpx.AsyncBaseTransport, request: httpx.Request, max_bytes: int
 ) -> bytes:
-    """Send a request and return the body of its answer; raises `HttpFailure` unless its status is 2xx."""
+    """Send a request and return the body; raises `HttpFailure` unless the status is 2xx."""
     try:
         response = await transport.handle_async_request(request)
         try:
@@ -417,7 +417,11 @@ async def _read_refusal(response: httpx.Response) -> HttpFailure:
     if status >= 500 or status == 429:  # errors that may pass; 429 is "too many requests"
         wait = _retry_after(response.headers.get("retry-after", ""))
     return HttpFailure(
-        Fault.STATUS, f"it answered {status}: {page[:EXCERPT]!r}", wait=wait, status=status, page=page
+        Fault.STATUS,
+        f"it answered {status}: {page[:EXCERPT]!r}",
+        wait=wait,
+        status=status,
+        page=page,
     )
 
 

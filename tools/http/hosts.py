@@ -1,4 +1,4 @@
-"""Which requests our servers answer: those that name the server as their host, and none of another site's pages.
+"""Which requests our servers answer: those for their own host, and not from other sites' pages.
 
 A browser sends requests for the pages of any site. Such a request has an `Origin` header. If the
 site's own name was made to resolve to this machine (DNS rebinding), the request looks as if it came

@@ -1,4 +1,4 @@
-"""JSON from servers and clients that may be hostile: `parse` limits it, `Node` reads it and names what is wrong."""
+"""JSON that may be hostile: `parse` limits it, `Node` reads it and names what is wrong."""
 
 import json
 import math
@@ -13,7 +13,10 @@ MAX_NESTING = 100  # objects and lists within each other in an answer
 
 
 def serialize(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8, with `?` for lone surrogates; raises ValueError for NaN and infinity."""
+    """Return a value as JSON in UTF-8, with `?` for lone surrogates.
+
+    Raises ValueError for NaN and infinity.
+    """
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
 
 
@@ -86,7 +89,10 @@ class Node:
         return self._of_type(dict, "an object")
 
     def array(self) -> "Nodes":
-        """Return the items of a list; each becomes a node when it is read, as a hostile list may have millions."""
+        """Return the items of a list, which become nodes one by one as they are read.
+
+        A hostile list may have millions.
+        """
         return Nodes(self._of_type(list, "a list"), self.path)
 
     def string(self) -> str:
@@ -127,7 +133,7 @@ class Node:
         return self.value
 
     def error(self, expected: str) -> ShapeError:
-        """Return the error for a value that is not what was expected; `expected` says what that is."""
+        """Return the error for a value of another type than `expected`, as "a number"."""
         if isinstance(self.value, dict):
             shown = "an object"
         elif isinstance(self.value, list):

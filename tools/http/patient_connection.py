@@ -55,7 +55,7 @@ class PatientConnection(H11Protocol):
             self.transport.abort()
 
     def _close_longest_waiting(self) -> None:
-        """Close the connection, other than this, that has waited longest for its client, if one waits."""
+        """Close the other connection that has waited longest for its client, if one waits."""
         waiting = [
             connection
             for connection in self.connections

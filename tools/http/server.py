@@ -1,4 +1,4 @@
-"""What our servers share, on uvicorn: deadlines for slow clients, refusals, and limits on the bytes in memory.
+"""What our servers share, on uvicorn: deadlines for clients, refusals, and memory limits.
 
 uvicorn implements HTTP. `patient_server` makes it close connections whose clients let it wait.
 `admit`, `body_of` and `refuse` are steps of an ASGI application, `HeldBytes` counts what all its
@@ -96,7 +96,7 @@ def admit(hosts: Hosts, scope: Scope) -> None:
 
 
 async def body_of(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield the body of a request chunk by chunk; raises ConnectionError if the client disconnects."""
+    """Yield the chunks of a request's body; raises ConnectionError if the client disconnects."""
     has_more = True
     while has_more:
         message = await receive()
@@ -134,7 +134,7 @@ async def refuse(refusal: Refusal, body: AsyncIterator[bytes], send: Send) -> No
 
 
 class Share:
-    """The bytes that one request has in memory, counted among those of all requests in a `HeldBytes`."""
+    """The bytes that one request has in memory, counted in a `HeldBytes`."""
 
     def __init__(self, pool: "HeldBytes") -> None:
         self._pool = pool

@@ -113,10 +113,9 @@ def _parse_passage(row: Any, where: str) -> Passage:
         raise ValueError(
             f"{where} has the id {_shorten_repr(passage_id)}; an id is a text or a whole number"
         )
+    title, text = row.get("title", ""), row.get("text")
     if "text" not in row and isinstance(row.get("contents"), str):
         title, text = split_contents(row["contents"])
-    else:
-        title, text = row.get("title", ""), row.get("text")
     if not isinstance(title, str):
         raise ValueError(f"{where} has the title {_shorten_repr(title)}; a title is a text")
     if not isinstance(text, str) or not text.strip():

@@ -1,7 +1,8 @@
 """Get one page that an agent asks for: connections only to addresses that `url_guard` has checked.
 
-Every URL is checked, a redirect's like the first. Time and size are bounded in every phase: name lookup, connection,
-TLS, headers, body. No cookies, passwords or proxies are used, and the connection ends with the page.
+Every URL is checked, a redirect's like the first. Time and size are bounded in every phase: name
+lookup, connection, TLS, headers, body. No cookies, passwords or proxies are used, and the
+connection ends with the page.
 """
 
 import functools
@@ -72,8 +73,8 @@ class Clock:
 class Wire(httpcore.NetworkStream):
     """A connection that is limited by the visit's clock and by a number of bytes.
 
-    The timeouts that httpcore passes are ignored: each is for a single wait, so a slow server could use many.
-    `allowance` is how many more bytes may be read.
+    The timeouts that httpcore passes are ignored: each is for a single wait, so a slow server could
+    use many. `allowance` is how many more bytes may be read.
     """
 
     def __init__(self, stream: httpcore.NetworkStream, clock: Clock) -> None:
@@ -108,8 +109,8 @@ class Wire(httpcore.NetworkStream):
 class Pinned(httpcore.NetworkBackend):
     """A network backend that connects to given addresses, whatever host it is asked for.
 
-    So no name is looked up a second time, when its addresses could be others than those that were checked. `wire` is
-    the connection, once there is one.
+    So no name is looked up a second time, when its addresses could be others than those that were
+    checked. `wire` is the connection, once there is one.
     """
 
     wire: Wire | None = None
@@ -121,8 +122,8 @@ class Pinned(httpcore.NetworkBackend):
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Wire:
         """Return a connection to the first address that accepts one.
 
-        Each address gets an equal share of the time that is left when it is tried. Raises what httpcore raised for the
-        last address.
+        Each address gets an equal share of the time that is left when it is tried. Raises what
+        httpcore raised for the last address.
         """
         last_error: Exception = httpcore.ConnectError()
         for number, address in enumerate(self._addresses):
@@ -217,7 +218,7 @@ def _get(
 
 @functools.cache  # as it takes a while
 def _load_usual_authorities() -> ssl.SSLContext:
-    """Return TLS settings that trust the usual authorities, whatever the environment variables say."""
+    """Return TLS settings that trust the usual authorities, and no environment variable."""
     return httpx.create_ssl_context(trust_env=False)
 
 

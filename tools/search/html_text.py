@@ -98,7 +98,7 @@ def decode(body: bytes, charset: str = "", is_html: bool = False) -> str:
 
 
 def clean_plain_text(text: str) -> str:
-    r"""Return a plain text with `\n` for every line break, without control characters and blanks around it."""
+    r"""Return a plain text with `\n` line breaks, without control characters, stripped."""
     unix_lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub("", unix_lines).strip()
 
@@ -216,7 +216,7 @@ class _PageReader:
             self.link_url = ""
 
     def _is_left_out(self, name: str, attributes: str) -> bool:
-        """Return whether an element's content is not shown, which can only be if it has an end tag."""
+        """Return whether an element's content is hidden; only one with an end tag can be."""
         if name in _VOID:
             return False
         is_self_closed = attributes.endswith("/>")
@@ -254,7 +254,7 @@ def _read_tag(page: _PageReader, source: str, tag: re.Match[str]) -> int | None:
 
 
 def _find_comment_end(source: str, tag: re.Match[str]) -> int | None:
-    """Return where a comment, or a tag without a name such as `<!doctype html>`, ends; None if it does not."""
+    """Return where a comment or a tag such as `<!doctype html>` ends; None if it does not."""
     if tag[0] == "<!--":
         closer = "-->"
         search_start = tag.end() - len("--")  # `<!-->` is a complete, empty comment
@@ -268,7 +268,7 @@ def _find_comment_end(source: str, tag: re.Match[str]) -> int | None:
 def _read_raw_element(
     page: _PageReader, source: str, name: str, *, content_start: int
 ) -> int | None:
-    """Skip the content of a `<script>`, `<style>`, `<title>` or the like; a first `<title>` is the page's.
+    """Skip the content of a `<script>`, `<style>` or the like; keep that of the first `<title>`.
 
     Returns:
         Where the element's end tag begins; None if there is none.
@@ -302,6 +302,6 @@ def _resolve_link(base_url: str, href: str) -> str:
 
 
 def _unescape_line(text: str) -> str:
-    """Replace character references, collapse whitespace and remove control characters of a piece of HTML."""
+    """Return a piece of HTML text on one line: unescaped, without control characters."""
     one_line = " ".join(html.unescape(text).split())
     return _CONTROL.sub("", one_line)

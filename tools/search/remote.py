@@ -1,4 +1,4 @@
-"""Back ends that ask a search server over HTTP: `SearchR1` and `Elastic`. `served` opens one and checks it."""
+"""Back ends that ask a search server over HTTP: `SearchR1` and `Elastic`; `served` opens one."""
 
 import base64
 import hashlib
@@ -91,14 +91,22 @@ class _SearchServer:
         self._client.close()
 
     def check(self) -> None:
-        """Raise `SearchFailure`, within 2 seconds, unless such a server answers (and has the index)."""
+        """Raise `SearchFailure`, within 2 seconds, unless such a server (and its index) answers."""
         try:
             self._client.check(self.check_query)
         except HttpFailure as failure:
             self._fail(failure)
 
     def _ask(self, body: Any, read_passages: Callable[[Node], list[Passage]]) -> list[Passage]:
-        """Post `body` and return what `read_passages` reads of the answer; raises `SearchFailure`."""
+        """Post `body` and return the passages of the answer.
+
+        Args:
+            body: The request, as JSON values.
+            read_passages: Reads the answer; it raises `HttpFailure` or `ShapeError`.
+
+        Raises:
+            SearchFailure: The request failed, or the answer could not be read.
+        """
         try:
             return read_passages(self._client.post(body))
         except (HttpFailure, ShapeError) as failure:
@@ -123,9 +131,10 @@ class _SearchServer:
 class SearchR1(_SearchServer):
     """Searches a retrieval server of Search-R1's protocol.
 
-    Jin et al., 2025, arXiv:2503.09516, `search_r1/search/retrieval_server.py`: `POST /retrieve` takes `{"queries",
-    "topk", "return_scores"}`. Its answer's `result` has a list per query, of `{"document", "score"}`, or of documents
-    if no scores were asked for. A document is a row of the corpus: `contents`, often with an `id`.
+    Jin et al., 2025, arXiv:2503.09516, `search_r1/search/retrieval_server.py`: `POST /retrieve`
+    takes `{"queries", "topk", "return_scores"}`. Its answer's `result` has a list per query, of
+    `{"document", "score"}`, or of documents if no scores were asked for. A document is a row of the
+    corpus: `contents`, often with an `id`.
 
     Args:
         url: The server's address, as `JsonClient` takes it, with `/retrieve` at its end or not.
@@ -158,10 +167,11 @@ class SearchR1(_SearchServer):
 
 
 class Elastic(_SearchServer):
-    """Searches an index of Elasticsearch or OpenSearch: `POST INDEX/_search`, a `multi_match` over title and text.
+    """Searches an index of Elasticsearch or OpenSearch, by `multi_match` over title and text.
 
-    A document must have a `text`, and may have a `title`. The query is sent as a value and never read as query syntax.
-    The environment variable `TURNGYM_ELASTIC_API_KEY`, or `TURNGYM_ELASTIC_BASIC` (`user:password`), may give a secret.
+    A document must have a `text`, and may have a `title`. The query is sent as a value and never
+    read as query syntax. The environment variable `TURNGYM_ELASTIC_API_KEY`, or
+    `TURNGYM_ELASTIC_BASIC` (`user:password`), may give a secret.
 
     Args:
         url: The server's address, as `JsonClient` takes it.
@@ -201,7 +211,7 @@ class Elastic(_SearchServer):
 
 
 def _read_elastic_authorization() -> str:
-    """Return the `Authorization` header from the environment variables; "" if they have no secret."""
+    """Return the `Authorization` header of the environment variables' secret, "" without one."""
     api_key = os.environ.get(KEY, "")
     if api_key:
         return f"ApiKey {api_key}"
@@ -214,7 +224,8 @@ def _read_elastic_authorization() -> str:
 def _check_all_was_searched(answer: Node) -> None:
     """Raise `HttpFailure` if only a part of an index was searched.
 
-    Elasticsearch answers with the hits of that part, and the agent would take missing passages for absent ones.
+    Elasticsearch answers with the hits of that part, and the agent would take missing passages for
+    absent ones.
     """
     if answer["timed_out"].boolean():
         raise HttpFailure(Fault.TIMEOUT, "the search ran into its time limit")
@@ -239,7 +250,10 @@ def _read_elastic_hit(hit: Node) -> Passage:
 
 
 def _read_search_r1_hit(hit: Node) -> Passage:
-    """Return the passage of a hit, which is `{"document", "score"}` or only a document; raises `ShapeError`."""
+    """Return the passage of a hit; raises `ShapeError`.
+
+    A hit is `{"document", "score"}`, or only a document.
+    """
     has_score = "document" in hit
     document = hit["document"] if has_score else hit
     contents = document["contents"].string()

@@ -1,4 +1,4 @@
-"""What all search back ends share: the `Retriever` protocol, passages, failures, and the text of a passage."""
+"""What all search back ends share: the protocol `Retriever`, passages and failures."""
 
 import re
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Retriever(Protocol):
         """What is searched, for messages."""
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """Return up to `k` passages, best first; raises `SearchFailure` if the back end cannot answer."""
+        """Return up to `k` passages, best first; raises `SearchFailure` if it cannot answer."""
 
     def close(self) -> None:
         """Release connections and the like; may be called twice."""

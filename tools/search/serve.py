@@ -1,8 +1,9 @@
-"""A server of Search-R1's protocol over any retriever: `POST /retrieve` and `GET /health` (see `remote.SearchR1`).
+"""A server of Search-R1's protocol over any retriever: `POST /retrieve` and `GET /health`.
 
-`http.server` has what our servers share, `http.hosts` who may ask. This module has the protocol, its limits, and the
-searches, each on a thread. All requests together, and all answers, may use so much memory and no more, so that many
-clients cannot fill it: an answer counts from when it is found until its client has taken it.
+`http.server` has what our servers share, `http.hosts` who may ask. This module has the protocol,
+its limits, and the searches, each on a thread. All requests together, and all answers, may use so
+much memory and no more, so that many clients cannot fill it: an answer counts from when it is found
+until its client has taken it.
 """
 
 import asyncio
@@ -60,20 +61,21 @@ def serve(
 ) -> Iterator[str]:
     """Serve a retriever while the context lasts; the context's value is the server's URL.
 
-    At the end of the context, also by KeyboardInterrupt, requests under way get `GRACE` seconds. The retriever is not
-    closed.
+    At the end of the context, also by KeyboardInterrupt, requests under way get `GRACE` seconds.
+    The retriever is not closed.
 
     Args:
         retriever: What is searched.
         host: The name or address to listen on.
         port: The port to listen on; 0 is any that is free.
-        token: What each request must have in `Authorization: Bearer TOKEN`; "" asks for none. A host that other
-            machines can reach needs one.
-        allow_hosts: Host names that requests may use, besides `host`, the address they connect to, and loopback.
+        token: What each request must have in `Authorization: Bearer TOKEN`; "" asks for none. A
+            host that other machines can reach needs one.
+        allow_hosts: Host names that requests may use, besides `host`, the address they connect to,
+            and loopback.
 
     Raises:
-        ValueError: Other machines can reach the host and there is no token, no header can carry the token, or the port
-            is out of range.
+        ValueError: Other machines can reach the host and there is no token, no header can carry the
+            token, or the port is out of range.
         OSError: The address cannot be listened on.
         ImportError: uvicorn is not installed.
     """
@@ -110,8 +112,8 @@ def _listen(host: str, port: int, token: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=CONNECTIONS)
-        # Connections inherit this. With Nagle's algorithm, the body of an answer would wait 40 ms until the client
-        # confirms the head.
+        # Connections inherit this. With Nagle's algorithm, the body of an answer would wait 40 ms
+        # until the client confirms the head.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
@@ -184,7 +186,7 @@ class _App:
         return await self._retrieve(body, answer_share)
 
     def _admit(self, scope: Scope) -> None:
-        """Raise Refusal unless a request's head is one to answer: its size, host, origin and token."""
+        """Raise Refusal if a request's head is too large or has a wrong host, origin or token."""
         fields = scope["headers"]
         head_bytes = len(scope["raw_path"]) + len(scope["query_string"])
         for name, value in fields:
@@ -220,10 +222,11 @@ class _App:
             return await self._search_all(request, answer_share)
 
     async def _search_all(self, request: _RetrieveRequest, answer_share: Share) -> list[bytes]:
-        """Return the answer in parts: each but the first and the last has the passages of a query."""
+        """Return the answer in parts: a frame around one part per query."""
         results: list[bytes] = []
         try:
-            # In batches: a request of many queries must not queue them all in front of another request.
+            # In batches: a request of many queries must not queue them all in front of another
+            # request.
             for batch_start in range(0, len(request.queries), SEARCHERS):
                 batch = request.queries[batch_start : batch_start + SEARCHERS]
                 searches = [self._search(query, request, answer_share) for query in batch]
@@ -260,7 +263,8 @@ class _App:
 async def _send_answer(answer_parts: list[bytes], answer_share: Share, send: Send) -> None:
     """Send an answer in pieces of `PART` bytes, and empty `answer_parts`.
 
-    `send` waits until the client takes a piece. Until then the answer is here, where it is counted in `answer_share`.
+    `send` waits until the client takes a piece. Until then the answer is here, where it is counted
+    in `answer_share`.
     """
     length = sum(len(part) for part in answer_parts)
     headers = [

@@ -1,4 +1,4 @@
-"""The `search` tool: the agent's query becomes a numbered list of passages, each cut to a length."""
+"""The `search` tool: the agent's query becomes a numbered list of passages."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -108,7 +108,7 @@ class Search:
 
 
 def shorten(text: str, max_chars: int) -> str:
-    """Cut a text to at most `max_chars` characters, at the end of a word if it has any, and append `…`."""
+    """Cut a text to at most `max_chars` characters, at the end of a word, and append `…`."""
     if len(text) <= max_chars:
         return text
     head = text[: max_chars - 1]

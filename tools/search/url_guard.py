@@ -1,4 +1,4 @@
-"""Which URLs an agent may open: only those on the public internet, by the URL's text and by all addresses of its host.
+"""Which URLs an agent may open: only those whose host is on the public internet.
 
 `read_url` reads a URL strictly: if two programs could read it in two ways, it is refused. `Guard`
 then looks up its host, whose addresses must all be public by the IANA special-purpose registries
@@ -60,7 +60,7 @@ class Place:
 
     @property
     def authority(self) -> str:
-        """The host, in brackets if it is an IPv6 address, and the port if it is not the scheme's default."""
+        """The host, an IPv6 address in brackets, and the port if it is not the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -113,7 +113,7 @@ def follow(place: Place, location: str) -> Place:
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IPv4 or IPv6 address, in its usual spelling, is one of the public internet."""
+    """Return whether an IP address, in its usual spelling, is one of the public internet."""
     try:
         ip = ip_address(address)
     except ValueError:
@@ -180,9 +180,9 @@ class Guard:
             )
         last_label = host.rpartition(".")[2]
         is_address = ":" in host or _NUMBER.fullmatch(last_label) is not None
-        if not is_address and not is_allowed:
-            if "." not in host or last_label in _PRIVATE_NAMES:
-                raise Blocked(f"{host} is not a public host")
+        is_private_name = "." not in host or last_label in _PRIVATE_NAMES
+        if is_private_name and not is_address and not is_allowed:
+            raise Blocked(f"{host} is not a public host")
         addresses: Sequence[str] = [host]
         if not is_address:
             addresses = within(timeout, lambda: self._resolve(host, port), "a host name's lookup")
@@ -234,7 +234,10 @@ def _read_host(text: str) -> str:
 
 
 def _read_allow_entry(entry: str) -> tuple[str, int | None]:
-    """Return host and port of an entry of `allow`: `host`, `host:port` or `:port`; raises ValueError."""
+    """Return host and port of an `allow` entry, as `host`, `host:port` or `:port`.
+
+    Raises ValueError.
+    """
     try:
         host, port = _split_authority(entry)
         is_port_only = not host and port is not None

@@ -67,7 +67,7 @@ class Visit(StatelessTool):
         return make_schema(self.name, description, {"url": url}, ["url"])
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Return the text of the page at `arguments["url"]`, or why it cannot be read; never raises."""
+        """Return the text of the page at `arguments["url"]`, or why it cannot be read."""
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
         try:
@@ -89,7 +89,7 @@ class Visit(StatelessTool):
         return ToolResult(Status.OK, self._show(page))
 
     def _show(self, page: Page) -> str:
-        """Return what the agent sees of a page: title, URL and text, which is cut if it is too long."""
+        """Return what the agent sees of a page: title, URL, and the text up to a length."""
         is_html = page.media_type in HTML
         source = decode(page.body, page.charset, is_html=is_html)
         if is_html:

@@ -72,13 +72,18 @@ def test_the_arguments_of_a_call_are_found_in_it(style):
     start, stop = style.find_arguments(text)
     assert "print(1)" in text[start:stop] and "\n" not in text[start:stop].strip()
     assert not set(text[start:stop]) & {"`", "<", "[", "{", "}", "]", ">"}
-    assert style.find_arguments(text[: stop - 2]) is None and style.find_arguments("<think>" + call) is None
+    assert (
+        style.find_arguments(text[: stop - 2]) is None
+        and style.find_arguments("<think>" + call) is None
+    )
 
 
 def test_an_answer_in_tags_is_found_and_a_call_without_arguments_has_none():
     assert get_format("tags").find_arguments("so <answer>42</answer>") == (11, 13)
     assert get_format("hermes").find_arguments('<tool_call>{"name": "f"}</tool_call>') is None
-    assert get_format("hermes").find_arguments('<tool_call>{"name": "f", "arguments": {}}</tool_call>') == (
+    assert get_format("hermes").find_arguments(
+        '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    ) == (
         39,
         39,
     )
@@ -222,7 +227,8 @@ def test_brackets_are_closed_where_json_ends(value):
     text = json.dumps({"x": value}, ensure_ascii=False)
     marks = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[][{}]', re.DOTALL)
     assert (
-        find_closing_bracket(f"a{text}}}]{{", 1, marks) == json.JSONDecoder().raw_decode(f"{text}}}]{{")[1] + 1
+        find_closing_bracket(f"a{text}}}]{{", 1, marks)
+        == json.JSONDecoder().raw_decode(f"{text}}}]{{")[1] + 1
     )
     assert find_closing_bracket(f"a{text[:-1]}", 1, marks) is None
 

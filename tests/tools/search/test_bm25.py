@@ -65,7 +65,9 @@ def test_the_passages_that_fit_come_first():
 def test_scores_are_those_of_lucenes_formula(k1, b):
     passages, text = random_corpus(300)
     ours = BM25(passages, k1=k1, b=b)
-    counted = [stem_words(passage.title) * TITLE_WEIGHT + stem_words(passage.text) for passage in passages]
+    counted = [
+        stem_words(passage.title) * TITLE_WEIGHT + stem_words(passage.text) for passage in passages
+    ]
     theirs = BM25Okapi(
         counted, k1=k1, b=b
     )  # which differs in the inverse document frequency, and by a factor

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngym.tools.search.html_text import MAX_TAGS, TITLE_CHARS, clean_plain_text, decode, read_html
+from turngym.tools.search.html_text import (
+    MAX_TAGS,
+    TITLE_CHARS,
+    clean_plain_text,
+    decode,
+    read_html,
+)
 
 BASE = "https://example.com/a/b"
 

@@ -80,8 +80,13 @@ def test_words_in_english_and_in_chinese_count_together():
 
 
 def test_pieces_are_pairs_and_single_characters():
-    assert split_passage("東京は12月、a 猫") == (["東", "東京", "京", "京は", "は", "月", "猫"], ["12"])
-    assert split_passage("Curaçao, 1901") == ([], []) and not has_unspaced("naïve Łódź Москва θ ½ 🍎")
+    assert split_passage("東京は12月、a 猫") == (
+        ["東", "東京", "京", "京は", "は", "月", "猫"],
+        ["12"],
+    )
+    assert split_passage("Curaçao, 1901") == ([], []) and not has_unspaced(
+        "naïve Łódź Москва θ ½ 🍎"
+    )
     assert (
         has_unspaced("ﾃ")
         and has_unspaced("각")
