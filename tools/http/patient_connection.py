@@ -7,24 +7,24 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from . import server
+from . import server_limits
 
 
 class PatientConnection(H11Protocol):
     """A connection that is closed when its client lets the server wait.
 
     uvicorn waits without limit for a request's head, and for a client to take its answer. Here a
-    client may take `server.PATIENCE` seconds. Beyond `server.CONNECTIONS` connections, the one that
+    client may take `server_limits.PATIENCE` seconds. Beyond `server_limits.CONNECTIONS` connections, the one that
     has waited longest is closed.
     """
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         # Bytes of one reading: asyncio's 256 KiB would be much for each of many connections.
-        transport.max_size = server.SMALL
+        transport.max_size = server_limits.SMALL
         self.waiting_since = self.loop.time()  # while `waits_for_client`
         self.check_patience()
-        if len(self.connections) > server.CONNECTIONS:
+        if len(self.connections) > server_limits.CONNECTIONS:
             self._close_longest_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -49,8 +49,8 @@ class PatientConnection(H11Protocol):
         now = self.loop.time()
         if not self.waits_for_client:
             self.waiting_since = now
-        if now < self.waiting_since + server.PATIENCE:
-            self.next_check = self.loop.call_later(server.PATIENCE / 4, self.check_patience)
+        if now < self.waiting_since + server_limits.PATIENCE:
+            self.next_check = self.loop.call_later(server_limits.PATIENCE / 4, self.check_patience)
         else:
             self.transport.abort()
 

@@ -9,18 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from typing import Any
 
+from . import server_limits
 from .hosts import Hosts
 from .json_values import serialize
 
-HEAD = 16 * 2**10  # bytes of a request's head
-SMALL = 64 * 2**10  # bytes that a request or an answer may have in memory in any case
-# Bytes that are read of a request that is refused: many clients send all of it before they read the
-# answer.
-SWALLOWED = 8 * 2**20
-PART = 64 * 2**10  # bytes of an answer that are sent at once
-CONNECTIONS = 512
-PATIENCE = 30.0  # seconds that a client may take for a request, and for taking its answer
-GRACE = 1  # seconds that requests under way get when the server stops
 # Of uvicorn: no unneeded headers, and no logs.
 SETTINGS: dict[str, Any] = {
     "access_log": False,
@@ -30,8 +22,8 @@ SETTINGS: dict[str, Any] = {
     "loop": "asyncio",
     "log_config": None,
     "log_level": "critical",
-    "backlog": CONNECTIONS,
-    "h11_max_incomplete_event_size": HEAD,
+    "backlog": server_limits.CONNECTIONS,
+    "h11_max_incomplete_event_size": server_limits.HEAD,
 }
 
 # ASGI: the description of a request, the function that returns its next event, and the one that
@@ -59,7 +51,7 @@ def patient_server(app: Any, **settings: Any) -> Any:
         raise ImportError(
             f'a server needs uvicorn ({error}): pip install "turngym[serve]"'
         ) from error
-    all_settings = {**SETTINGS, "timeout_graceful_shutdown": GRACE, **settings}
+    all_settings = {**SETTINGS, "timeout_graceful_shutdown": server_limits.GRACE, **settings}
     return uvicorn.Server(uvicorn.Config(app, http=PatientConnection, **all_settings))
 
 
@@ -120,7 +112,7 @@ async def refuse(refusal: Refusal, body: AsyncIterator[bytes], send: Send) -> No
     swallowed = 0
     async for chunk in body:
         swallowed += len(chunk)
-        if swallowed >= SWALLOWED:
+        if swallowed >= server_limits.SWALLOWED:
             break
     answer = serialize({"error": str(refusal)})
     headers = [
@@ -156,7 +148,7 @@ class Share:
             return
         self.held += count
         self._pool.held += count
-        if self._pool.held > limit and self.held > SMALL:
+        if self._pool.held > limit and self.held > server_limits.SMALL:
             raise Refusal(
                 503, f"there are {what} of more than {limit} bytes at once", retry_after="1"
             )

@@ -19,9 +19,6 @@ from ..http.failures import ShapeError
 from ..http.hosts import Hosts, is_loopback
 from ..http.json_values import Node, parse, serialize
 from ..http.server import (
-    CONNECTIONS,
-    HEAD,
-    PART,
     HeldBytes,
     Receive,
     Refusal,
@@ -33,6 +30,7 @@ from ..http.server import (
     patient_server,
     refuse,
 )
+from ..http.server_limits import CONNECTIONS, HEAD, PART
 from ..subprocesses.deadlines import start
 from .retriever import Passage, Retriever, SearchFailure, join_contents
 
