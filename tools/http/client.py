@@ -55,7 +55,7 @@ class JsonClient:
     def __init__(
         self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None
     ) -> None:
-        self.url = address(url) + path
+        self.url = normalize_address(url) + path
         self.limits = limits or Limits()
         self._secret = authorization
         if not (self._secret.isascii() and self._secret.isprintable()):
@@ -134,7 +134,7 @@ class JsonClient:
             if self._runner is None:
                 self._runner = self._start_runner()
             connections = self._runner.connections
-            sending = retried(
+            sending = send_with_retries(
                 lambda: connections.send(method, url, content, limits.max_bytes), limits
             )
             future = asyncio.run_coroutine_threadsafe(sending, self._runner.loop)
@@ -320,7 +320,7 @@ class BoundedBody:
         return bytes(self._body)
 
 
-async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
+async def send_with_retries(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
     """Return what `attempt` returns, with retries after failures that may pass.
 
     Args:
@@ -353,7 +353,7 @@ async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> by
         ) from None
 
 
-def address(url: str) -> str:
+def normalize_address(url: str) -> str:
     """Return the address of a server without a slash at its end.
 
     Raises ValueError unless it is `http(s)://host[:port][/path]`.
