@@ -248,7 +248,9 @@ def _ask(env: TextEnv, console: Console) -> str | None:
             text = f"{text}\n{line}" if text else line
             calls = env.format if isinstance(env, QuestionEnv) and len(env.toolbox) else None
             if (
-                calls is None or calls.begins(f"{text}\n") is None or calls.complete(f"{text}\n")
+                calls is None
+                or calls.find_start(f"{text}\n") is None
+                or calls.complete(f"{text}\n")
             ):  # else a call is open
                 return text
     except (EOFError, KeyboardInterrupt):

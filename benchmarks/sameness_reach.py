@@ -20,7 +20,7 @@ PATHS = {
     # tools: formats of calls
     "FORMATS": "turngym.tools.formats.FORMATS",
     "ToolCall": "turngym.tools.formats.ToolCall",
-    "contained": "turngym.tools.formats.base.contained",
+    "contained": "turngym.tools.formats.base.escape_block_ends",
     "foreign_call": "turngym.tools.formats.foreign.foreign_call",
     "outside_thoughts": "turngym.tools.thoughts.outside_thoughts",
     "unfenced": "turngym.tools.formats.fenced.unfenced",

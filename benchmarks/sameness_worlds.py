@@ -425,7 +425,7 @@ def read_by(style: Any, text: str) -> str:
         text, style.name, TOOL_NAMES, malformed=parsed.error is not None
     )
     said = style.without_thoughts(text)
-    places = [style.complete(text), style.begins(text), style.values(text)]
+    places = [style.complete(text), style.find_start(text), style.find_arguments(text)]
     return to_text([call, parsed.error, len(parsed.text), places, said, foreign])
 
 

@@ -32,7 +32,7 @@ from turngym.tests.verify.search.corpus import Benchmark, read
 from turngym.tests.verify.search.rankings import shares
 from turngym.tests.verify.search.retrieval import BUILD, QUERY
 from turngym.tests.verify.search.serving import server
-from turngym.tools.search.bm25 import BM25, words
+from turngym.tools.search.bm25 import BM25, stem_words
 from turngym.tools.search.remote import SearchR1
 from turngym.tools.search.retriever import Passage
 
@@ -153,10 +153,10 @@ def _ours(passages: Sequence[Passage]) -> Search:
 def _okapi(passages: Sequence[Passage]) -> Search:
     from rank_bm25 import BM25Okapi
 
-    index = BM25Okapi([words(f"{one.title} {one.text}") for one in passages])
+    index = BM25Okapi([stem_words(f"{one.title} {one.text}") for one in passages])
     ids = [one.id for one in passages]
     return lambda query: [
-        ids[i] for i in np.argsort(-index.get_scores(words(query)), kind="stable")[:DEPTH]
+        ids[i] for i in np.argsort(-index.get_scores(stem_words(query)), kind="stable")[:DEPTH]
     ]
 
 

@@ -18,7 +18,7 @@ from ...envs.options import EnvOptions, levels_of, named_values
 from ...envs.registry import flag_of
 from ...envs.reserved_choices import far_choices, reserved_choices
 from ...tools.checks import did_you_mean
-from ...tools.formats.foreign import title
+from ...tools.formats.foreign import describe_format
 from ...tools.progress import Work
 from ..evaluation.scores import Episode, Report
 from ..models.folder import read_toml
@@ -161,7 +161,7 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
         )
     for name, foreign in report.foreign_calls.items():
         table.add_row(
-            escape(f"turns with a call in {title(name)}"),
+            escape(f"turns with a call in {describe_format(name)}"),
             escape(f"{foreign.turns}, not read; {foreign.fix}"),
         )
     if report.tokens is not None:

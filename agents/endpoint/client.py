@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from ...envs import Message
-from ...tools.http.client import JsonClient, address
+from ...tools.http.client import JsonClient, normalize_address
 from ...tools.http.failures import Fault, HttpFailure, Limits, ShapeError
 from ...tools.http.json_values import Node, parse, serialize
 from ..cli.settings import EndpointOptions
@@ -83,7 +83,7 @@ class Endpoint:
     ) -> None:
         options.check()
         self.options, self.sampling, self.seed = options, sampling, seed
-        base = address(options.base_url).removesuffix("/chat/completions")
+        base = normalize_address(options.base_url).removesuffix("/chat/completions")
         self.url = f"{base if httpx.URL(base).path.strip('/') else f'{base}/v1'}/chat/completions"
         self._fields = request_fields(options.request)
         self._secret = Secret(options.api_key_env)

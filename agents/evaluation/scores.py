@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...envs import Outcome, TextEnv
-from ...tools.formats.foreign import advice
+from ...tools.formats.foreign import advise_on_format
 from ..trajectory import Leaf, Tree
 from .votes import Same, classes, spelled_alike
 
@@ -217,7 +217,10 @@ def foreign_calls(trees: Iterable[Tree], env: TextEnv) -> dict[str, ForeignCalls
         if "foreign_call" in turn.info
     )
     chooses = hasattr(env, "format")
-    return {name: ForeignCalls(turns, advice(name, chooses)) for name, turns in names.most_common()}
+    return {
+        name: ForeignCalls(turns, advise_on_format(name, chooses))
+        for name, turns in names.most_common()
+    }
 
 
 def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:

@@ -125,7 +125,9 @@ class Actor:
     def spans(self, text: str, tokens: NDArray[np.int32]) -> dict[str, Any]:
         """Return `Turn.thought` and `Turn.values` of a turn; `text` is what `chat.text` makes of its tokens."""
         block, values = (
-            (self.format.begins(text), self.format.values(text)) if self.format else (None, None)
+            (self.format.find_start(text), self.format.find_arguments(text))
+            if self.format
+            else (None, None)
         )
         thought = thought_length(text, block)
         if values is None and text.startswith(_BOX, thought):

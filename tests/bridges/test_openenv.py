@@ -310,9 +310,9 @@ def test_a_session_without_messages_ends_and_gives_its_place_to_others(serve, mo
 
 def test_our_own_server_leaves_who_is_slow_to_ask(monkeypatch):
     from turngym.envs.adapters import openenv
-    from turngym.tools.http import server
+    from turngym.tools.http import server, server_limits
 
-    monkeypatch.setattr(server, "PATIENCE", 0.1)
+    monkeypatch.setattr(server_limits, "PATIENCE", 0.1)
     made = []
 
     def remembered(*args, **settings):

@@ -103,7 +103,7 @@ def _mix(said: Tally, env: QuestionEnv, what: str, seed: int) -> None:
         required = tool.schema["function"]["parameters"]["required"]
         call = env.format.render(ToolCall(name, dict.fromkeys(required, "1")))
         marked = (
-            env.format.begins(right) is not None
+            env.format.find_start(right) is not None
         )  # the format says where a final answer ends the turn
         broken = call[:-1]
         for text, calls, paid in (

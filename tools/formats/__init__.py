@@ -1,6 +1,6 @@
 """How an agent writes a tool call in text: formats, chosen by name, the rows of `FORMATS`.
 
-- `base`: `Format`, from which all derive, and what was read of a text
+- `base`: `Format`, from which all derive, and what it reads of a text
 - `hermes`, `llama_json`: calls as one JSON object, which `json_call` reads
 - `tags`, `fenced`: calls whose one argument stands as it is between two marks
 - `pythonic`: calls as Python writes them
@@ -8,7 +8,6 @@
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ..checks import pick
@@ -26,19 +25,35 @@ FORMATS: dict[str, Format] = {
 """The formats by name."""
 
 
-get_format = partial(pick, FORMATS, "tool-call format")
-"""Return the format of a name; raises ValueError with the nearest name."""
+def get_format(name: str) -> Format:
+    """Return the format of a name; raises ValueError with the nearest name."""
+    return pick(FORMATS, "tool-call format", name)
 
 
 def text_format(schemas: Sequence[dict[str, Any]]) -> Format:
-    """Return the format that a system prompt teaches best for tools: tags if each has one, else calls as in Python."""
+    """Return the format that a system prompt explains best.
+
+    That is tags if each tool has one, else calls as in Python.
+
+    Args:
+        schemas: The tools' JSON schemas.
+    """
     every_tool_has_a_tag = all(_has_tag(schema["function"]) for schema in schemas)
     return FORMATS["tags" if every_tool_has_a_tag else "pythonic"]
 
 
 def _has_tag(function: dict[str, Any]) -> bool:
-    """Return whether a tag can call a tool: there is one of its name, and needs no other argument than the tag's."""
-    arguments = {tag.argument for tag in TAGS if tag.tool == function["name"]}
+    """Return whether a tag can call a tool, which takes one argument at a time.
+
+    Args:
+        function: The tool's JSON schema, with `name` and `parameters`.
+    """
+    tag_arguments = {tag.argument for tag in TAGS if tag.tool == function["name"]}
+    if not tag_arguments:
+        return False
     parameters = function["parameters"]
-    needed = {*parameters.get("required", ())}
-    return needed <= arguments <= parameters["properties"].keys() and bool(arguments)
+    required = set(parameters.get("required", ()))
+    if not required <= tag_arguments:
+        return False
+    takes_tag_arguments: bool = tag_arguments <= parameters["properties"].keys()
+    return takes_tag_arguments

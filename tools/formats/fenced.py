@@ -7,22 +7,29 @@ from typing import Any
 from .base import Format, ToolCall, check_tool
 
 TAB = 4  # columns, in Markdown
-_LIST_ITEM = re.compile(
-    r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?"
-)  # what stands in front of a fence on its line
-# Code that begins with a fence is never Python; some models forget the fence at its end.
+# What may be in front of a fence on its line: blanks, and a marker of a list item such as "- " or
+# "1. ".
+_LIST_ITEM = re.compile(r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?")
+# Code in a fence. Python code never begins with a fence. Some models forget the fence at its end.
 _FENCED_CODE = re.compile(
-    r"\s*?(?P<blanks>[ \t]*+)```(?i:python3?|py)?[ \t]*+\r?\n(?P<code>.*?)(?:(?:(?<=\n)|\n)[ \t]*+```\s*+)?",
-    re.DOTALL,
+    r"""
+    \s*? (?P<indent>[ \t]*+) ```(?i:python3?|py)? [ \t]*+ \r?\n
+    (?P<code>.*?)
+    (?: (?: (?<=\n) | \n ) [ \t]*+ ``` \s*+ )?
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 _FENCE = re.compile(r"^[ \t]*+```", re.MULTILINE)
 
 
 class Fenced(Format):
-    """A Markdown fence ```` ```python … ``` ```` runs its code, as ToRA and ROLL write it; output comes in a fence.
+    """A Markdown fence ```` ```python … ``` ```` runs its code, as ToRA and ROLL write it.
 
-    The first fence of Python (`python` or `py`, in any case) is a call of the tool `python`; other fences are text. If
-    the fence is indented, by blanks or as part of a list, so much is removed from its lines, as CommonMark has it.
+    The output comes back in a fence, too.
+
+    The first fence of Python (`python` or `py`, in any case) is a call of the tool `python`; other
+    fences are text. If the fence is indented, by blanks or as part of a list, its lines lose as
+    much indentation, as in CommonMark.
     """
 
     name = "fenced"
@@ -30,37 +37,42 @@ class Fenced(Format):
     closers = ("```",)
     unclosed = "{} is never closed by a line that begins with ```"
 
-    def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
+    def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
+        """Return how to run Python; raises ValueError if there is another tool."""
+        lines: list[str] = []
+        for schema in schemas:
+            function = schema["function"]
+            if function["name"] != "python":
+                raise ValueError(
+                    f"the format {self.name} calls python alone, not {function['name']!r}; "
+                    "use hermes, llama-json or pythonic"
+                )
+            lines.append(
+                "To run Python code, write it in a block that opens with ```python and closes "
+                "with ```, and stop; the result comes back in a block that opens with ```output. "
+                f"{function['description']}"
+            )
+        return "\n".join(lines)
+
+    def _frame_result(self, text: str, tool: str | None) -> tuple[str, str]:
         return "user", f"```output\n{text}\n```"
 
-    def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        if other := [
-            name for schema in schemas if (name := schema["function"]["name"]) != "python"
-        ]:
-            fix = "use hermes, llama-json or pythonic"
-            raise ValueError(f"the format {self.name} calls python alone, not {other[0]!r}; {fix}")
-        return "\n".join(
-            "To run Python code, write it in a block that opens with ```python and closes with ```, and stop; the "
-            f"result comes back in a block that opens with ```output. {schema['function']['description']}"
-            for schema in schemas
-        )
+    def _find_end(self, text: str, opening: re.Match[str]) -> int | None:
+        fence = _FENCE.search(text, opening.end())
+        return None if fence is None else fence.end()
 
-    def _end(self, text: str, opening: re.Match[str]) -> int | None:
-        end = _FENCE.search(text, opening.end())
-        return end and end.end()
-
-    def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
+    def _read_call(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         check_tool("python", tools)
-        code = text[opening.end() : -3].rstrip(" \t").removesuffix("\n")
-        before = _LIST_ITEM.fullmatch(
-            text, text.rfind("\n", 0, opening.start()) + 1, opening.start()
-        )
-        if before is not None and before[0]:
-            code = _outdented(code, len(before[0].expandtabs(TAB)))
+        code = text[opening.end() : -len("```")].rstrip(" \t").removesuffix("\n")
+        line_start = text.rfind("\n", 0, opening.start()) + 1
+        indent = _LIST_ITEM.fullmatch(text, line_start, opening.start())
+        if indent is not None and indent[0]:
+            code = _remove_indent(code, columns=len(indent[0].expandtabs(TAB)))
         return ToolCall("python", {"code": code})
 
-    def _spell(self, call: ToolCall) -> str:
-        if not isinstance(code := call.arguments.get("code"), str):
+    def _spell_call(self, call: ToolCall) -> str:
+        code = call.arguments.get("code")
+        if not isinstance(code, str):
             raise ValueError(
                 f"the format {self.name} spells python with the argument 'code' alone: {call}"
             )
@@ -68,18 +80,25 @@ class Fenced(Format):
 
 
 def unfenced(code: str) -> str:
-    """Return code without the Markdown fence around it, as some models write it in a call; other code as it is."""
+    """Return the code inside a Markdown fence, if there is one around all of it.
+
+    Some models put a fence around the code in a call's arguments.
+    """
     fence = _FENCED_CODE.fullmatch(code)
-    return (
-        code if fence is None else _outdented(fence["code"], len(fence["blanks"].expandtabs(TAB)))
-    )
+    if fence is None:
+        return code
+    return _remove_indent(fence["code"], columns=len(fence["indent"].expandtabs(TAB)))
 
 
-def _outdented(code: str, columns: int) -> str:
-    """Return code without so many columns of blanks in front of each line, or all blanks of a line that has fewer."""
-    lines = []
+def _remove_indent(code: str, *, columns: int) -> str:
+    """Remove up to `columns` columns of blanks from the start of each line.
+
+    A tab reaches to the next multiple of `TAB` columns.
+    """
+    lines: list[str] = []
     for line in code.split("\n"):
-        blanks = line[: len(line) - len(line.lstrip(" \t"))]
-        wider = len(blanks.expandtabs(TAB)) - columns
-        lines.append(" " * wider + line[len(blanks) :] if wider > 0 else line[len(blanks) :])
+        unindented = line.lstrip(" \t")
+        indent = line[: len(line) - len(unindented)]
+        remaining_columns = max(0, len(indent.expandtabs(TAB)) - columns)
+        lines.append(" " * remaining_columns + unindented)
     return "\n".join(lines)

@@ -1,9 +1,13 @@
-"""Calls in the format of another model: which one it is, and what to do about it. They are counted, never run."""
+"""Calls in a format that the environment does not read: which it is, and what to do.
+
+Such calls are counted and reported, never run.
+"""
 
 import re
 from collections.abc import Sequence
 
-# Each format by its name in messages, and what only its calls hold; the first one that a text holds is named.
+# The formats by their names in messages, each with a pattern that only its calls match. If several
+# match, the first counts.
 FOREIGN = {
     "Kimi's": re.compile(r"<\|tool_calls?(?:_section)?_begin\|>"),
     "DeepSeek's": re.compile(r"<｜tool▁calls?▁begin｜>|<｜DSML｜"),
@@ -25,46 +29,57 @@ FOREIGN = {
     ),
     "Llama's (<|python_tag|>)": re.compile(r"<\|python_tag\|>(?!\s*\{)"),
 }
-OWN = ("hermes", "llama-json", "pythonic", "tags")  # that an environment can be asked to read
+# Those of `FOREIGN`, and two more, that turngym can read.
+OWN = ("hermes", "llama-json", "pythonic", "tags")
 
 
 def foreign_call(
     text: str, style: str, tools: Sequence[str], malformed: bool = False
 ) -> str | None:
-    """Return the name of the foreign format in which `text`, without thoughts, writes a call; None if there is none.
+    """Return the name of the foreign format in which a reply writes a call; None if there is none.
 
     Args:
-        text: A reply in which the environment's own format has no call, or none that can be read.
-        style: The name of that format.
+        text: A reply without thoughts, in which the environment's format has no call, or a
+            malformed one.
+        style: The name of the environment's format.
         tools: The names of the tools; a call in `pythonic` or `tags` must name one.
-        malformed: Whether there is a call in the own format; then only formats are looked for that turngym does not
-            have, as some of them stand between the tags of `hermes`.
+        malformed: Whether there is a malformed call in the environment's format. Then only formats
+            count that turngym cannot read, as some of them write their calls between the tags of
+            `hermes`.
     """
     for name, pattern in FOREIGN.items():
-        if name != style and not (malformed and name in OWN) and pattern.search(text):
+        if name == style or (malformed and name in OWN):
+            continue
+        if pattern.search(text):
             return name
     if malformed or not tools:
         return None
-    names = "|".join(map(re.escape, tools))
-    if style != "pythonic" and re.search(rf"\[\s*+(?:{names})\(\s*+(?:\w++\s*+=|\))", text):
+    tool_names = "|".join(re.escape(tool) for tool in tools)
+    pythonic_call = rf"\[\s*+(?:{tool_names})\(\s*+(?:\w++\s*+=|\))"
+    if style != "pythonic" and re.search(pythonic_call, text):
         return "pythonic"
-    if style != "tags" and any(f"<{name}>" in text and f"</{name}>" in text for name in tools):
+    if style != "tags" and any(f"<{tool}>" in text and f"</{tool}>" in text for tool in tools):
         return "tags"
     return None
 
 
-def title(name: str) -> str:
-    """Return how a foreign format is called in a sentence."""
+def describe_format(name: str) -> str:
+    """Return how a sentence calls a foreign format: "the format hermes", "Kimi's format"."""
     return f"the format {name}" if name in OWN else f"{name} format"
 
 
-def advice(name: str, chooses: bool = True) -> str:
-    """Return what to do about calls in a foreign format; `chooses`: whether the environment has the option `format`."""
-    if not chooses:
+def advise_on_format(name: str, has_format_option: bool = True) -> str:
+    """Return what a user can do about calls in a foreign format.
+
+    Args:
+        name: The name of the format, as `foreign_call` returns it.
+        has_format_option: Whether the environment has the option `format`.
+    """
+    if not has_format_option:
         return "the environment reads only the form of calls that its prompt asks for"
     if name in OWN:
         return f"try --option format={name}"
-    server = (
-        "behind a URL, a server can read it (--tool-calls structured, and its own parser of calls)"
+    return (
+        "turngym has no such format; behind a URL, a server can read it (--tool-calls structured, "
+        "and its own parser of calls), else try --option format=tags, which the prompt teaches"
     )
-    return f"turngym has no such format; {server}, else try --option format=tags, which the prompt teaches"

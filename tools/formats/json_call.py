@@ -1,4 +1,4 @@
-"""A tool call as one JSON object: read strictly, and spelled."""
+"""A tool call as one JSON object, `{"name": "f", "arguments": {"x": 1}}`."""
 
 import json
 from collections.abc import Sequence
@@ -8,62 +8,105 @@ from typing import Any
 from ..checks import refuse_constant
 from .base import _ARGUMENTS, ToolCall, check_tool
 
+_TYPE_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    bool: "a boolean",
+    type(None): "null",
+}
 
-def _in_object(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return what stands between the braces of the arguments of a call as JSON, which is all of `text[start:end]`."""
-    if (found := _ARGUMENTS.search(text, start, end)) is None:
-        return None
-    body = text[found.end() : end].rstrip().removesuffix("}").rstrip().removesuffix("}")
-    return found.end(), found.end() + len(body)
 
+def read_json_call(
+    source: str, source_name: str, argument_keys: tuple[str, ...], tools: Sequence[str]
+) -> ToolCall:
+    """Read a call from `{"name": …, KEY: {…}}`.
 
-def read_json_call(source: str, what: str, keys: tuple[str, ...], tools: Sequence[str]) -> ToolCall:
-    """Return the call `{"name": …, KEY: {…}}`, where KEY is the first of `keys` that the object has.
+    The arguments may also be a string with a JSON object, as some models write them.
 
-    The arguments may also be a string that holds a JSON object, as some models write it. Raises ValueError.
+    Args:
+        source: The JSON.
+        source_name: What it is called in messages, as "the object".
+        argument_keys: The keys that may hold the arguments; the first that is there counts.
+        tools: The names of the tools that exist.
+
+    Raises:
+        ValueError: The call is malformed; the message tells the agent how.
     """
-    form = f'{{"name": ..., "{keys[0]}": {{...}}}}'
-    if not isinstance(call := load_json(source, what), dict):
-        raise ValueError(f"expected {form}, got {_kind(call)}")
-    name, key = call.get("name"), next((key for key in keys if key in call), keys[0])
+    expected_form = f'{{"name": ..., "{argument_keys[0]}": {{...}}}}'
+    call = load_json(source, source_name)
+    if not isinstance(call, dict):
+        raise ValueError(f"expected {expected_form}, got {_name_type(call)}")
+    name = call.get("name")
     if not isinstance(name, str):
-        raise ValueError(f'"name" must be a string; expected {form}')
+        raise ValueError(f'"name" must be a string; expected {expected_form}')
     check_tool(name, tools)
-    if isinstance(arguments := call.get(key), str):
+    key = next((key for key in argument_keys if key in call), argument_keys[0])
+    arguments = call.get(key)
+    if isinstance(arguments, str):
         arguments = load_json(arguments, f'"{key}"')
     if not isinstance(arguments, dict):
-        found = _kind(arguments) if key in call else "missing"
-        raise ValueError(f'"{key}" must be an object, it is {found}; expected {form}')
+        actual = _name_type(arguments) if key in call else "missing"
+        raise ValueError(f'"{key}" must be an object, it is {actual}; expected {expected_form}')
     return ToolCall(name, arguments)
 
 
-def spell_json_call(call: ToolCall, key: str) -> str:
-    """Return the object on one line; `</` is escaped so that no argument can close a tag or a thought."""
-    body = json.dumps({"name": call.name, key: call.arguments}, ensure_ascii=False, allow_nan=False)
-    return body.replace("</", "<\\/")
+def spell_json_call(call: ToolCall, argument_key: str) -> str:
+    r"""Return a call as a JSON object on one line.
+
+    `</` is written as `<\/`, which JSON reads as the same, so that no argument can close a tag or a
+    thought.
+    """
+    fields = {"name": call.name, argument_key: call.arguments}
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
 
 
-def load_json(source: str, what: str) -> Any:
-    """Return the value of a JSON text; raises ValueError where it is none, or its numbers do not fit."""
+def find_json_arguments(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return start and end of what is between the braces of a JSON call's arguments.
+
+    Args:
+        text: A text that has the call as JSON.
+        start: Where the JSON begins.
+        end: Where it ends.
+
+    Returns:
+        The places of the first character and of the one behind the last; None if there are no
+        arguments.
+    """
+    opening = _ARGUMENTS.search(text, start, end)
+    if opening is None:
+        return None
+    # The last two braces close the arguments and the call; either may be missing.
+    inside = text[opening.end() : end].rstrip().removesuffix("}").rstrip().removesuffix("}")
+    return opening.end(), opening.end() + len(inside)
+
+
+def load_json(source: str, source_name: str) -> Any:
+    """Return the value of a JSON text.
+
+    Args:
+        source: The text.
+        source_name: What it is called in messages.
+
+    Raises:
+        ValueError: It is not JSON, is nested too deeply, or has a number that is infinite or not a
+            number.
+    """
     try:
-        return json.loads(source, parse_constant=refuse_constant, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ValueError(f"{what} is not valid JSON ({reason})") from None
+        return json.loads(source, parse_constant=refuse_constant, parse_float=_parse_finite)
+    except RecursionError:
+        raise ValueError(f"{source_name} is not valid JSON (it is nested too deeply)") from None
+    except ValueError as error:
+        raise ValueError(f"{source_name} is not valid JSON ({error})") from None
 
 
-def _finite(digits: str) -> float:
-    if not isfinite(value := float(digits)):
+def _parse_finite(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):  # as 1e999
         raise ValueError("a number is too large")
     return value
 
 
-def _kind(value: Any) -> str:
-    kinds = {
-        dict: "an object",
-        list: "a list",
-        str: "a string",
-        bool: "a boolean",
-        type(None): "null",
-    }
-    return kinds.get(type(value), "a number")
+def _name_type(value: Any) -> str:
+    """Return the type of a JSON value, for messages: "a list"."""
+    return _TYPE_NAMES.get(type(value), "a number")

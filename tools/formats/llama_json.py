@@ -1,20 +1,23 @@
-"""The format of Llama 3: a call is one JSON object that stands alone."""
+"""The format of Llama 3: a call is one JSON object without anything around it."""
 
 import json
 import re
 from collections.abc import Sequence
 
-from .base import _ARGUMENTS, Format, ToolCall, closing
-from .json_call import _in_object, read_json_call, spell_json_call
+from .base import _ARGUMENTS, Format, ToolCall, find_closing_bracket
+from .json_call import find_json_arguments, read_json_call, spell_json_call
 
-_MARKS = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DOTALL)
+# A JSON string or a brace. A string that is not closed reaches to the end of the text.
+_STRING_OR_BRACE = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DOTALL)
 
 
 class LlamaJson(Format):
-    """`{"name": …, "parameters": {…}}`: a bare object that begins with its name or its arguments; the first one counts.
+    """`{"name": …, "parameters": {…}}`: an object that begins with its name or its arguments.
 
-    What stands in front of it (`<|python_tag|>`, prose) and behind it (`; {…}`) does not count. An object that has a
-    name and no arguments, such as `{"name": "Alice"}`, is no call.
+    The first such object counts.
+
+    Text in front of it (`<|python_tag|>`, prose) and behind it (`; {…}`) does not count. An object
+    with a name and no arguments, such as `{"name": "Alice"}`, is not a call.
     """
 
     name = "llama-json"
@@ -23,28 +26,36 @@ class LlamaJson(Format):
     native = True
     unclosed = "the object is never closed, or too large"
 
-    def _end(self, text: str, opening: re.Match[str]) -> int | None:
-        return closing(text, opening.start(), _MARKS)
+    def _find_end(self, text: str, opening: re.Match[str]) -> int | None:
+        return find_closing_bracket(text, opening.start(), _STRING_OR_BRACE)
 
-    def _prose(self, text: str, opening: re.Match[str]) -> int | None:
-        """Return where an object ends that has no arguments and does not say that it is a call: it is data."""
-        if (end := self._end(text, opening)) is None:
+    def _find_prose_end(self, text: str, opening: re.Match[str]) -> int | None:
+        """Return where an object ends that is data.
+
+        It is data if it has no arguments and does not say that it is a call.
+        """
+        end = self._find_end(text, opening)
+        if end is None:
             return None
         source = text[opening.start() : end]
         try:
             value = json.loads(source)
         except (ValueError, RecursionError):
-            return None if _ARGUMENTS.search(source) else end
-        is_call = value.keys() & {"parameters", "arguments"} or value.get("type") == "function"
-        return None if is_call else end
+            # Not JSON. If it was meant as a call, the agent has to be told what is wrong with it.
+            looks_like_call = _ARGUMENTS.search(source) is not None
+        else:
+            has_arguments = "parameters" in value or "arguments" in value
+            looks_like_call = has_arguments or value.get("type") == "function"
+        return None if looks_like_call else end
 
-    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
-        return _in_object(text, opening.start(), end)
+    def _find_arguments_in(
+        self, text: str, opening: re.Match[str], end: int
+    ) -> tuple[int, int] | None:
+        return find_json_arguments(text, opening.start(), end)
 
-    def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
-        return read_json_call(
-            text[opening.start() :], "the object", ("parameters", "arguments"), tools
-        )
+    def _read_call(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
+        source = text[opening.start() :]
+        return read_json_call(source, "the object", ("parameters", "arguments"), tools)
 
-    def _spell(self, call: ToolCall) -> str:
+    def _spell_call(self, call: ToolCall) -> str:
         return spell_json_call(call, "parameters")

@@ -1,6 +1,7 @@
 """Calls as Python writes them, `[f(a=1)]`.
 
-Nothing is evaluated, and Python's own parser is not used: it warns, can use up the stack, and is slow on hostile text.
+Nothing is evaluated, and Python's own parser is not used: it warns, can overflow the stack, and is
+slow on hostile text. `_Reader` reads the literals token by token.
 """
 
 import json
@@ -10,17 +11,28 @@ from math import isfinite
 from typing import Any
 
 from ..checks import brief
-from .base import LARGEST, Format, ToolCall, check_tool, closing
+from .base import LARGEST, Format, ToolCall, check_tool, find_closing_bracket
 
 _NAME = r"[^\W\d][\w.]*+"
-# A string that is not closed reaches to the end, so that no bracket in it counts before its end is written.
-_STRING = "|".join(
-    rf"{q * 3}[^{q}\\]*+(?:(?:\\.?|{q}(?!{q * 2}))[^{q}\\]*+)*+(?:{q * 3}|\Z)"
-    rf"|{q}[^{q}\\]*+(?:\\.?[^{q}\\]*+)*+(?:{q}|\Z)"
-    for q in "\"'"
-)
-_MARKS = re.compile(rf"{_STRING}|[][(){{}}]", re.DOTALL)
-_BEHIND = re.compile(r"[^],]*+[],]")
+
+
+def _string_pattern(quote: str) -> str:
+    """Return a pattern of Python's strings with this quote, in three quotes or one.
+
+    A string that is not closed reaches to the end, so that no bracket in it counts before its end
+    is written.
+    """
+    triple = quote * 3
+    in_triple_quotes = (
+        rf"{triple}[^{quote}\\]*+(?:(?:\\.?|{quote}(?!{quote * 2}))[^{quote}\\]*+)*+(?:{triple}|\Z)"
+    )
+    in_single_quotes = rf"{quote}[^{quote}\\]*+(?:\\.?[^{quote}\\]*+)*+(?:{quote}|\Z)"
+    return f"{in_triple_quotes}|{in_single_quotes}"
+
+
+_STRING = _string_pattern('"') + "|" + _string_pattern("'")
+_STRING_OR_BRACKET = re.compile(rf"{_STRING}|[][(){{}}]", re.DOTALL)
+_CALL_END = re.compile(r"[^],]*+[],]")  # from behind the call's ")" to the "]" or "," behind it
 _NUMBER = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _TOKEN = re.compile(
     rf"\s*+(?:(?P<text>{_STRING})|(?P<number>{_NUMBER})|(?P<word>[^\W\d]\w*+)|.|\Z)", re.DOTALL
@@ -34,18 +46,35 @@ _CONSTANTS = {
     "null": None,
 }
 _ESCAPE = re.compile(
-    r"\\(?:([abfnrtv\\'\"\n])|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([0-7]{1,3}))",
-    re.ASCII,
+    r"""
+    \\ (?: (?P<character> [abfnrtv\\'"\n] )
+         | x (?P<hex2> [\da-fA-F]{2} )
+         | u (?P<hex4> [\da-fA-F]{4} )
+         | U (?P<hex8> [\da-fA-F]{8} )
+         | (?P<octal> [0-7]{1,3} )
+       )
+    """,
+    re.ASCII | re.VERBOSE,
 )
-_ESCAPED = dict(
-    zip("abfnrtv\\'\"\n", ["\a", "\b", "\f", "\n", "\r", "\t", "\v", "\\", "'", '"', ""])
-)
+_ESCAPED_CHARACTERS = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "\n": "",  # a backslash at the end of a line continues the string on the next
+}
 
 
 class Pythonic(Format):
     """Calls with named arguments, whose values are literals of Python or JSON.
 
-    A first call ends with the `]` or the `,` behind it: what more the list would hold does not count.
+    The first call ends with the `]` or the `,` behind it: further calls in the list do not count.
     """
 
     name = "pythonic"
@@ -56,145 +85,188 @@ class Pythonic(Format):
     unclosed = "the list of calls is never closed by ], or too large"
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        functions = "\n".join(
-            json.dumps(schema["function"], ensure_ascii=False) for schema in schemas
-        )
+        functions = [json.dumps(schema["function"], ensure_ascii=False) for schema in schemas]
         return (
-            "To call a function, write [name(argument=value)] with its arguments by name and their values as Python "
-            f"literals, and stop; the result comes back in the next message. The functions are:\n{functions}"
+            "To call a function, write [name(argument=value)] with its arguments by name and "
+            "their values as Python literals, and stop; the result comes back in the next "
+            "message. The functions are:\n" + "\n".join(functions)
         )
 
-    def _end(self, text: str, opening: re.Match[str]) -> int | None:
-        end = closing(text, opening.start("bracket"), _MARKS)
-        behind = None if end is None else _BEHIND.match(text, end)
-        return behind and behind.end()
+    def _find_end(self, text: str, opening: re.Match[str]) -> int | None:
+        bracket_end = find_closing_bracket(text, opening.start("bracket"), _STRING_OR_BRACKET)
+        if bracket_end is None:
+            return None
+        call_end = _CALL_END.match(text, bracket_end)
+        return None if call_end is None else call_end.end()
 
-    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
+    def _find_arguments_in(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
         return opening.end("bracket"), text.rindex(")", 0, end)
 
-    def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
-        check_tool(opening["name"], tools)
+    def _read_call(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
+        tool = opening["name"]
+        check_tool(tool, tools)
         reader = _Reader(text, opening.end("bracket"))
-        arguments = reader.arguments()
-        if reader.next() not in ("]", ","):
-            raise ValueError(f"expected , or ] behind the call, found {reader.shown()}")
-        return ToolCall(opening["name"], arguments)
+        arguments = reader.read_arguments()
+        if reader.next_token() not in ("]", ","):
+            raise ValueError(f"expected , or ] behind the call, found {reader.describe_token()}")
+        return ToolCall(tool, arguments)
 
-    def _spell(self, call: ToolCall) -> str:
-        arguments = ", ".join(f"{name}={_literal(value)}" for name, value in call.arguments.items())
-        return f"[{call.name}({arguments})]"
+    def _spell_call(self, call: ToolCall) -> str:
+        arguments = [f"{name}={_spell_literal(value)}" for name, value in call.arguments.items()]
+        return f"[{call.name}({', '.join(arguments)})]"
 
 
 class _Reader:
-    """Reads values token by token. It recurs as deep as brackets nest, which `closing` has bounded."""
+    """Reads the arguments of a call token by token.
+
+    It recurses as deeply as brackets nest, which `find_closing_bracket` has limited before. Methods
+    raise ValueError, with a message for the agent, if the text is not as they expect.
+
+    Args:
+        text: The completion up to the end of the call.
+        start: Where to begin, behind the `(` of the call.
+    """
 
     def __init__(self, text: str, start: int) -> None:
-        self.text, self.at, self.left = text, start, LARGEST
-        self.token, self.comma = (
-            "",
-            False,
-        )  # the latest token, and whether a comma stood behind the latest member
+        self.text = text
+        self.position = start
+        self.tokens_left = LARGEST
+        self.token = ""  # the text of the latest token
+        self.ended_with_comma = False  # whether a comma was behind the last member of a bracket
 
-    def next(self) -> str:
-        """Go to the next token: its text where it is a mark of its own, its kind otherwise; empty at the end."""
-        found = _TOKEN.match(self.text, self.at)
-        self.left -= 1
-        if found is None or not self.left:  # it always matches, at least the end
+    def next_token(self) -> str:
+        """Go to the next token and return its kind.
+
+        This is `text` for a string, `number`, `word`, the token itself for any other character, and
+        "" at the end.
+        """
+        match = _TOKEN.match(self.text, self.position)
+        self.tokens_left -= 1
+        if match is None or self.tokens_left == 0:  # a match there always is, if only of the end
             raise ValueError(f"the call holds more than {LARGEST} values and marks")
-        self.at, self.token = found.end(), found[0].lstrip()
-        return found.lastgroup or self.token
+        self.position = match.end()
+        self.token = match[0].lstrip()
+        return match.lastgroup or self.token
 
-    def take(self, mark: str) -> bool:
-        before = self.at
-        if self.next() == mark:
+    def skip_if_next(self, character: str) -> bool:
+        """Go past the next token if it is `character`; return whether it is."""
+        position = self.position
+        if self.next_token() == character:
             return True
-        self.at = before
+        self.position = position
         return False
 
-    def shown(self) -> str:
+    def describe_token(self) -> str:
+        """Return the latest token for messages."""
         return repr(brief(self.token)) if self.token else "the end"
 
-    def members(self, closer: str) -> Iterator[None]:
-        """Yield once for each member up to `closer`, which is to be read then; go past the commas behind them."""
-        while not self.take(closer):
+    def iterate_members(self, closer: str) -> Iterator[None]:
+        """Yield once for each member of a bracket, which the caller must read before it continues.
+
+        Goes past the commas between them and past `closer`.
+        """
+        while not self.skip_if_next(closer):
             yield
-            if (mark := self.next()) not in (",", closer):
-                raise ValueError(f"expected , or {closer}, found {self.shown()}")
-            self.comma = mark == ","
-            if not self.comma:
+            separator = self.next_token()
+            if separator not in (",", closer):
+                raise ValueError(f"expected , or {closer}, found {self.describe_token()}")
+            self.ended_with_comma = separator == ","
+            if separator == closer:
                 return
 
-    def arguments(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for _ in self.members(")"):
-            if self.next() != "word":
+    def read_arguments(self) -> dict[str, Any]:
+        """Read `name=value, …)`."""
+        arguments: dict[str, Any] = {}
+        for _ in self.iterate_members(")"):
+            if self.next_token() != "word":
                 raise ValueError(
-                    f"expected an argument by name, as in f(x=1), found {self.shown()}"
+                    f"expected an argument by name, as in f(x=1), found {self.describe_token()}"
                 )
-            if (name := self.token) in found:
+            name = self.token
+            if name in arguments:
                 raise ValueError(f"the argument {brief(name)!r} is given twice")
-            if self.next() != "=":
-                raise ValueError(f"expected = behind {brief(name)!r}, found {self.shown()}")
-            found[name] = self.value()
-        return found
+            if self.next_token() != "=":
+                raise ValueError(
+                    f"expected = behind {brief(name)!r}, found {self.describe_token()}"
+                )
+            arguments[name] = self.read_value()
+        return arguments
 
-    def value(self) -> Any:
-        kind = self.next()
+    def read_value(self) -> Any:
+        """Read a literal; a tuple becomes a list."""
+        kind = self.next_token()
         if kind == "text":
-            quotes = 3 if self.token[:3] in ('"""', "'''") else 1
-            return _ESCAPE.sub(_character, self.token[quotes:-quotes])
+            return _unescape_string(self.token)
         if kind == "number":
-            return _number(self.token)
+            return _parse_number(self.token)
         if kind == "word" and self.token in _CONSTANTS:
             return _CONSTANTS[self.token]
         if kind == "[":
-            return [self.value() for _ in self.members("]")]
+            return [self.read_value() for _ in self.iterate_members("]")]
         if kind == "(":
-            items = [self.value() for _ in self.members(")")]
-            return items[0] if len(items) == 1 and not self.comma else items
+            items = [self.read_value() for _ in self.iterate_members(")")]
+            is_parenthesized = len(items) == 1 and not self.ended_with_comma  # (1), not (1,)
+            return items[0] if is_parenthesized else items
         if kind == "{":
-            return self._pairs()
+            return self._read_dict()
         raise ValueError(
-            f"expected a literal (text, number, list, dict, True, False, None), found {self.shown()}"
+            "expected a literal (text, number, list, dict, True, False, None), "
+            f"found {self.describe_token()}"
         )
 
-    def _pairs(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for _ in self.members("}"):
-            if not isinstance(key := self.value(), str):
+    def _read_dict(self) -> dict[str, Any]:
+        """Read `key: value, …}`."""
+        items: dict[str, Any] = {}
+        for _ in self.iterate_members("}"):
+            key = self.read_value()
+            if not isinstance(key, str):
                 raise ValueError("the keys of a dict must be strings")
-            if self.next() != ":":
-                raise ValueError(f"expected : behind a key, found {self.shown()}")
-            found[key] = self.value()
-        return found
+            if self.next_token() != ":":
+                raise ValueError(f"expected : behind a key, found {self.describe_token()}")
+            items[key] = self.read_value()
+        return items
 
 
-def _character(escape: re.Match[str]) -> str:
-    simple, *hexadecimal, octal = escape.groups()
-    if simple is not None:
-        return _ESCAPED[simple]
-    code = int(octal, 8) if octal else int(next(filter(None, hexadecimal)), 16)
+def _unescape_string(literal: str) -> str:
+    """Return the text of a string literal: what is between its quotes, without escapes."""
+    quotes = 3 if literal[:3] in ('"""', "'''") else 1
+    return _ESCAPE.sub(_unescape_character, literal[quotes:-quotes])
+
+
+def _unescape_character(escape: re.Match[str]) -> str:
+    r"""Return the character of an escape: `\n`, `\x41`, `\u0041`, `\U00000041` or `\101`."""
+    if escape["character"] is not None:
+        return _ESCAPED_CHARACTERS[escape["character"]]
+    if escape["octal"]:
+        code = int(escape["octal"], base=8)
+    else:
+        code = int(escape["hex2"] or escape["hex4"] or escape["hex8"], base=16)
     if code > 0x10FFFF:
         raise ValueError(f"{escape[0]} is no character")
     return chr(code)
 
 
-def _number(digits: str) -> int | float:
+def _parse_number(digits: str) -> int | float:
+    """Return the number of a decimal literal; raises ValueError beyond the range of floats."""
     if digits.lstrip("+-").isdigit():
         return int(digits)
-    if not isfinite(value := float(digits)):
+    value = float(digits)
+    if not isfinite(value):
         raise ValueError(f"the number {brief(digits)} is too large")
     return value
 
 
-def _literal(value: Any) -> str:
-    """Return the literal of a JSON value; `</` is escaped so that no argument can close a thought."""
+def _spell_literal(value: Any) -> str:
+    r"""Return the Python literal of a JSON value.
+
+    In strings `</` is written as `<\x2f`, which is read as the same, so that no argument can close
+    a thought.
+    """
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("</", "<\\x2f")
     if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items())
-            + "}"
-        )
-    return "[" + ", ".join(map(_literal, value)) + "]" if isinstance(value, list) else repr(value)
+        items = [f"{_spell_literal(key)}: {_spell_literal(item)}" for key, item in value.items()]
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join([_spell_literal(item) for item in value]) + "]"
+    return repr(value)

@@ -10,7 +10,14 @@ from .base import Format, ToolCall, check_tool
 
 @dataclass(frozen=True)
 class Tag:
-    """Which tool a tag calls, which argument stands between the tags, and in which tags the result comes back."""
+    """A tag that calls a tool.
+
+    Args:
+        name: The tag's name.
+        tool: The tool that it calls.
+        argument: The argument of the tool that stands between the tags.
+        result: The name of the tags between which the result comes back.
+    """
 
     name: str
     tool: str
@@ -18,69 +25,85 @@ class Tag:
     result: str
 
 
-TAGS = (  # the first of a tool is the one that is taught
+TAGS = (  # prompts show the first tag of a tool
     Tag("python", "python", "code", "result"),
     Tag("search", "search", "query", "information"),
     Tag("visit", "visit", "url", "information"),
     Tag("execute", "python", "code", "result"),
     Tag("llm-code", "python", "code", "result"),
 )
-ANSWERS = ("answer", "solution")  # a final answer: no call, and nothing behind it counts
+ANSWERS = ("answer", "solution")  # tags of a final answer: it is no call, and ends the turn
+_TAG_NAMES = [*(tag.name for tag in TAGS), *ANSWERS]
 
 
 class Tags(Format):
-    """`<python>code</python>`, `<search>query</search>`: a tag a tool, and tags for final answers.
+    """`<python>code</python>`, `<search>query</search>`: a tag for each tool and for answers.
 
-    They are of Search-R1 and ARPO (`python`, `search`, `answer`), MINT (`execute`, `solution`), OpenMath (`llm-code`).
+    They are those of Search-R1 and ARPO (`python`, `search`, `answer`), MINT (`execute`,
+    `solution`) and OpenMath (`llm-code`).
     """
 
     name = "tags"
-    opening = re.compile(f"<({'|'.join([tag.name for tag in TAGS] + list(ANSWERS))})>")
-    closers = tuple(f"</{name}>" for name in (*(tag.name for tag in TAGS), *ANSWERS))
+    opening = re.compile(f"<({'|'.join(_TAG_NAMES)})>")
+    closers = tuple([f"</{name}>" for name in _TAG_NAMES])
     unclosed = "<{0}> is never closed by </{0}>"
 
-    def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return a user message: templates of models that know no tools have no role for them."""
-        tag = next((tag.result for tag in TAGS if tag.tool == tool), "result")
-        return "user", f"<{tag}>\n{text}\n</{tag}>"
-
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """Return a line a tool: how it is called, and its own description."""
-        lines = []
-        for function in (schema["function"] for schema in schemas):
-            tag = self._of(function["name"])
-            call = f"To call {tag.tool}, write <{tag.name}>{tag.argument}</{tag.name}> and stop"
-            result = f"the result comes back between <{tag.result}> and </{tag.result}>"
-            lines.append(f"{call}; {result}. {function['description']}")
+        """Return a line for each tool: how it is called, and its own description."""
+        lines: list[str] = []
+        for schema in schemas:
+            function = schema["function"]
+            tag = self._tag_of_tool(function["name"])
+            lines.append(
+                f"To call {tag.tool}, write <{tag.name}>{tag.argument}</{tag.name}> and stop; "
+                f"the result comes back between <{tag.result}> and </{tag.result}>. "
+                f"{function['description']}"
+            )
         return "\n".join(lines)
 
-    def _of(self, tool: str) -> Tag:
-        if found := [tag for tag in TAGS if tag.tool == tool]:
-            return found[0]
+    def _frame_result(self, text: str, tool: str | None) -> tuple[str, str]:
+        """Return a user message: templates of models without tools have no role for results."""
+        result_tag = next((tag.result for tag in TAGS if tag.tool == tool), "result")
+        return "user", f"<{result_tag}>\n{text}\n</{result_tag}>"
+
+    def _tag_of_tool(self, tool: str) -> Tag:
+        for tag in TAGS:
+            if tag.tool == tool:
+                return tag
         raise ValueError(
-            f"the format {self.name} has no tag for the tool {tool!r}; use hermes, llama-json or pythonic"
+            f"the format {self.name} has no tag for the tool {tool!r}; "
+            "use hermes, llama-json or pythonic"
         )
 
-    def _closer(self, opening: re.Match[str]) -> str:
+    def _closer_of(self, opening: re.Match[str]) -> str:
         return f"</{opening[1]}>"
 
-    def _unclosed(self, text: str, opening: re.Match[str]) -> str | None:
+    def _describe_unclosed(self, text: str, opening: re.Match[str]) -> str | None:
         return None if opening[1] in ANSWERS else self.unclosed.format(opening[1])
 
-    def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall | None:
-        if opening[1] in ANSWERS:
+    def _read_call(
+        self, text: str, opening: re.Match[str], tools: Sequence[str]
+    ) -> ToolCall | None:
+        tag_name = opening[1]
+        if tag_name in ANSWERS:
             return None
-        tag = next(tag for tag in TAGS if tag.name == opening[1])
+        tag = next(tag for tag in TAGS if tag.name == tag_name)
         check_tool(tag.tool, tools)
-        body = text[opening.end() : -len(self._closer(opening))]
-        # One newline next to each tag is frame, and so are blanks on the tag's own line: code cannot begin with them.
-        body = body[1:] if body.startswith("\n") else body.strip(" \t")
-        return ToolCall(tag.tool, {tag.argument: body.removesuffix("\n")})
+        argument = text[opening.end() : -len(self._closer_of(opening))]
+        # A line break next to a tag is not part of the argument, and neither are blanks on the
+        # opening tag's own line. Blanks at the start of the next line are: they indent code.
+        begins_on_next_line = argument.startswith("\n")
+        argument = argument[1:] if begins_on_next_line else argument.strip(" \t")
+        return ToolCall(tag.tool, {tag.argument: argument.removesuffix("\n")})
 
-    def _spell(self, call: ToolCall) -> str:
-        tag = self._of(call.name)
-        if not isinstance(body := call.arguments.get(tag.argument), str):
-            only = f"with the argument {tag.argument!r} alone"
-            raise ValueError(f"the format {self.name} spells {tag.tool} {only}: {call}")
-        frame = "\n" if "\n" in body or body != body.strip(" \t") else ""
-        return f"<{tag.name}>{frame}{body}{frame}</{tag.name}>"
+    def _spell_call(self, call: ToolCall) -> str:
+        tag = self._tag_of_tool(call.name)
+        argument = call.arguments.get(tag.argument)
+        if not isinstance(argument, str):
+            raise ValueError(
+                f"the format {self.name} spells {tag.tool} with the argument {tag.argument!r} "
+                f"alone: {call}"
+            )
+        needs_own_lines = "\n" in argument or argument != argument.strip(" \t")
+        frame = "\n" if needs_own_lines else ""
+        return f"<{tag.name}>{frame}{argument}{frame}</{tag.name}>"

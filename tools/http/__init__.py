@@ -1,8 +1,9 @@
-"""JSON over HTTP: for clients of servers that may be slow, broken or hostile, and for servers of such clients.
+"""JSON over HTTP: for clients of servers that may be hostile, and for servers of such clients.
 
 - `client`: requests over reused connections, with a deadline and bounded answers
-- `server`: what servers of ours have in common
-- `hosts`: whom a server of ours answers
+- `server`: what our servers share, with `server_limits`; `patient_connection` is one of their
+  connections
+- `hosts`: which requests our servers answer
 - `json_values`: JSON that is read within limits
 - `failures`: how a request can fail
 """

@@ -16,26 +16,34 @@ class Fault(StrEnum):
 
 
 class HttpFailure(Exception):
-    """A request that failed, and `what` happened, without the address.
+    """A request that failed.
 
-    `wait`: least seconds before another try, None where that would not help; `status`: of the answer, 0 without one;
-    `page`: the beginning of what came with an error, "" without one.
+    Args:
+        fault: Why.
+        what: What happened, without the address.
+        wait: The least seconds before a retry; None if a retry would not help.
+        status: The HTTP status of the answer; 0 if there was none.
+        page: The beginning of the body of an error; "" if there was none.
     """
 
     def __init__(
         self, fault: Fault, what: str, wait: float | None = None, status: int = 0, page: str = ""
     ) -> None:
         super().__init__(what)
-        self.fault, self.what, self.wait, self.status, self.page = fault, what, wait, status, page
+        self.fault = fault
+        self.what = what
+        self.wait = wait
+        self.status = status
+        self.page = page
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may take."""
+    """The limits of a request."""
 
     deadline: float = 10.0  # seconds for all tries together
     tries: int = 4  # the most attempts
-    max_bytes: int = 8 * 2**20  # the largest answer, as sent and as unpacked
+    max_bytes: int = 8 * 2**20  # the largest answer, as sent and as decompressed
 
     def __post_init__(self) -> None:
         if not 0 < self.deadline < math.inf:
@@ -43,4 +51,4 @@ class Limits:
 
 
 class ShapeError(ValueError):
-    """A value that a protocol does not allow; the text names its path."""
+    """A value that a protocol does not allow; the message names its path."""

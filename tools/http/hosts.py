@@ -1,7 +1,9 @@
-"""Whom a server of ours answers: requests that name it as their host, and no page of another site.
+"""Which requests our servers answer: those for their own host, and not from other sites' pages.
 
-A browser sends what a page of any site asks it to. Such a request has an `Origin`; where DNS was made to lead the
-page's own name to this machine, it has that name as its `Host`. So both are looked at, by every server of ours.
+A browser sends requests for the pages of any site. Such a request has an `Origin` header. If the
+site's own name was made to resolve to this machine (DNS rebinding), the request looks as if it came
+from a page of this server, but its `Host` is the site's name. So all our servers check both
+headers.
 """
 
 import ipaddress
@@ -23,44 +25,52 @@ class Stranger:
 
 
 class Hosts:
-    """The names under which a server may be asked: those of loopback, the address it is reached at, and `names`."""
+    """The host names under which a server answers.
+
+    These are `names`, those of loopback, and the address to which a client connected.
+    """
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        self._names = frozenset(map(_plain, names))
+        self._names = frozenset(_normalize_host(name) for name in names)
 
     def refusal(
         self, hosts: Iterable[str], origins: Iterable[str], address: str = ""
     ) -> Stranger | None:
-        """Return why a request is refused; None where it is not.
+        """Return why a request is refused; None if it is not.
 
-        hosts: the values of its `Host` headers, of which there must be one.
-        origins: the values of its `Origin` headers; each must be the server's own.
-        address: the one that the connection was made to, where it is known.
+        Args:
+            hosts: The values of its `Host` headers, of which there must be one.
+            origins: The values of its `Origin` headers; each must be the server's own.
+            address: The address to which the client connected; "" if that is not known.
         """
-        given = list(hosts)
-        host = given[0] if len(given) == 1 else ""
-        name = _plain(_PORT.sub("", host))
-        if not name or not (name in self._names or name == address.lower() or is_loopback(name)):
-            shown = ", ".join(given)[:80]
+        host_headers = list(hosts)
+        host = host_headers[0] if len(host_headers) == 1 else ""
+        name = _normalize_host(_PORT.sub("", host))
+        is_own_name = name in self._names or name == address.lower() or is_loopback(name)
+        if not name or not is_own_name:
+            shown = ", ".join(host_headers)[:80]
             return Stranger(
                 421,
-                f"this is not {shown!r}; if it is, start the server with --allow-host {name[:80]!r}",
+                f"this is not {shown!r}; if it is, start the server with "
+                f"--allow-host {name[:80]!r}",
             )
         for origin in origins:
-            scheme, parted, asking = origin.partition("://")
-            if not (parted and scheme.lower() in _SCHEMES and asking.lower() == host.lower()):
+            scheme, separator, origin_host = origin.partition("://")
+            is_web_origin = bool(separator) and scheme.lower() in _SCHEMES
+            if not is_web_origin or origin_host.lower() != host.lower():
                 return Stranger(403, f"pages of another origin ({origin[:80]!r}) may not ask here")
         return None
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or an address leads to this machine alone."""
+    """Return whether a name or an address leads to this machine only."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
-def _plain(name: str) -> str:
-    """Return a name in small letters, an address without its brackets."""
-    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+def _normalize_host(name: str) -> str:
+    """Return a host in lower case, a name without a dot at its end, an address without brackets."""
+    is_bracketed = name.startswith("[") and name.endswith("]")
+    bare = name[1:-1] if is_bracketed else name
     return bare.rstrip(".").lower()

@@ -1,10 +1,8 @@
-"""JSON from servers that may be hostile: parsed within limits, and read with the path of what has another shape."""
+"""JSON that may be hostile: `parse` limits it, `Node` reads it and names what is wrong."""
 
 import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
-from itertools import chain
 from typing import Any, TypeVar, overload
 
 from ..checks import brief
@@ -15,17 +13,23 @@ MAX_NESTING = 100  # objects and lists within each other in an answer
 
 
 def serialize(value: Any) -> bytes:
-    """Return UTF-8, with `?` for lone surrogates, which it cannot carry; raises ValueError for NaN and infinity."""
+    """Return a value as JSON in UTF-8, with `?` for lone surrogates.
+
+    Raises ValueError for NaN and infinity.
+    """
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
 
 
 def parse(data: bytes) -> Any:
-    """Return the value of a JSON text; raises `ShapeError` for anything else, NaN and infinity included.
+    """Return the value of a JSON text in UTF-8.
 
-    Values may be nested only so deep that whoever copies, prints or writes one stays far from Python's own limit.
+    Raises:
+        ShapeError: It is not JSON, has a NaN or infinity, or is nested more deeply than
+            `MAX_NESTING`: who copies, prints or writes a value recurses, and must stay far from
+            Python's own limit.
     """
     try:
-        value = json.loads(data.decode(), parse_constant=_refuse)
+        value = json.loads(data.decode(), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         raise ShapeError(f"it is not UTF-8 at byte {error.start}") from None
     except RecursionError:
@@ -37,51 +41,67 @@ def parse(data: bytes) -> Any:
     return value
 
 
-def _is_nested_deeper(value: Any, most: int) -> bool:
-    """Return whether a JSON value has more than `most` objects and lists within each other."""
-    level = [value]
-    for _ in range(most + 1):
-        containers = [member for member in level if isinstance(member, dict | list)]
-        if not containers:
+def _is_nested_deeper(value: Any, max_depth: int) -> bool:
+    """Return whether a JSON value has more than `max_depth` objects and lists within each other."""
+    level = [value]  # all values at one depth; a loop, as recursion could overflow the stack
+    for _ in range(max_depth + 1):
+        next_level: list[Any] = []
+        has_containers = False
+        for member in level:
+            if isinstance(member, dict):
+                has_containers = True
+                next_level.extend(member.values())
+            elif isinstance(member, list):
+                has_containers = True
+                next_level.extend(member)
+        if not has_containers:
             return False
-        members = (one.values() if isinstance(one, dict) else one for one in containers)
-        level = list(chain.from_iterable(members))
+        level = next_level
     return True
 
 
-def _refuse(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
 class Node:
-    """A value with its path, such as `result[0][2].score`; a reading of another type raises `ShapeError`."""
+    """A JSON value with its path, such as `result[0][2].score`.
+
+    The methods return the value as the type they are named for, and raise `ShapeError` if it is
+    another.
+    """
 
     def __init__(self, value: Any, path: str = "") -> None:
-        self.value, self.path = value, path
+        self.value = value
+        self.path = path
 
     def __contains__(self, key: str) -> bool:
         return key in self.object()
 
     def __getitem__(self, key: str) -> "Node":
-        members, path = self.object(), f"{self.path}.{key}".lstrip(".")
+        members = self.object()
+        path = f"{self.path}.{key}".lstrip(".")
         if key not in members:
             raise ShapeError(f"{path} is missing")
         return Node(members[key], path)
 
     def object(self) -> dict[str, Any]:
-        return self._of(dict, "an object")
+        return self._of_type(dict, "an object")
 
     def array(self) -> "Nodes":
-        """Return the items of a list; each becomes a node when it is read, as a hostile list may have millions."""
-        return Nodes(self._of(list, "a list"), self.path)
+        """Return the items of a list, which become nodes one by one as they are read.
+
+        A hostile list may have millions.
+        """
+        return Nodes(self._of_type(list, "a list"), self.path)
 
     def string(self) -> str:
         """Return a string, with `?` for lone surrogates."""
-        return self._of(str, "a string").encode("utf-8", "replace").decode()
+        return self._of_type(str, "a string").encode("utf-8", "replace").decode()
 
     def identifier(self) -> str:
         """Return a string that is not empty, or a whole number, as a string."""
-        if type(self.value) is int:
+        if type(self.value) is int:  # `type`, as True is an instance of int
             return str(self.value)
         if not self.value:
             raise self.error("a string or a whole number")
@@ -90,37 +110,50 @@ class Node:
     def number(self) -> float:
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             raise self.error("a number")
-        with suppress(OverflowError):
-            if math.isfinite(number := float(self.value)):
-                return number
-        raise self.error("a finite number")
+        try:
+            number = float(self.value)
+        except OverflowError:  # a whole number beyond the largest float
+            raise self.error("a finite number") from None
+        if not math.isfinite(number):
+            raise self.error("a finite number")
+        return number
 
-    def integer(self, least: int, most: int) -> int:
+    def integer(self, minimum: int, maximum: int) -> int:
         """Return a whole number between two bounds, both included."""
-        if type(self.value) is not int or not least <= self.value <= most:
-            raise self.error(f"a whole number from {least} to {most}")
+        if type(self.value) is not int or not minimum <= self.value <= maximum:
+            raise self.error(f"a whole number from {minimum} to {maximum}")
         return self.value
 
     def boolean(self) -> bool:
-        return self._of(bool, "true or false")
+        return self._of_type(bool, "true or false")
 
-    def _of(self, kind: type[T], expected: str) -> T:
-        if not isinstance(self.value, kind):
-            raise self.error(expected)
+    def _of_type(self, expected_type: type[T], type_name: str) -> T:
+        if not isinstance(self.value, expected_type):
+            raise self.error(type_name)
         return self.value
 
     def error(self, expected: str) -> ShapeError:
-        shown = {"dict": "an object", "list": "a list"}.get(type(self.value).__name__) or repr(
-            self.value
-        )
+        """Return the error for a value of another type than `expected`, as "a number"."""
+        if isinstance(self.value, dict):
+            shown = "an object"
+        elif isinstance(self.value, list):
+            shown = "a list"
+        else:
+            shown = repr(self.value)
         return ShapeError(f"{self.path or 'the JSON'} is {brief(shown)}; expected {expected}")
 
 
 class Nodes(Sequence[Node]):
-    """The items of a list as nodes."""
+    """The items of a list as nodes.
+
+    Args:
+        items: The values.
+        path: The path of the list.
+    """
 
     def __init__(self, items: list[Any], path: str) -> None:
-        self._items, self._path = items, path
+        self._items = items
+        self._path = path
 
     def __len__(self) -> int:
         return len(self._items)
@@ -131,6 +164,6 @@ class Nodes(Sequence[Node]):
     def __getitem__(self, place: slice) -> list[Node]: ...
     def __getitem__(self, place: int | slice) -> Node | list[Node]:
         if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
-        at = range(len(self))[place]
-        return Node(self._items[at], f"{self._path}[{at}]")
+            return [self[index] for index in range(*place.indices(len(self)))]
+        index = range(len(self))[place]  # counts a negative one from the end; IndexError beyond
+        return Node(self._items[index], f"{self._path}[{index}]")

@@ -1,7 +1,11 @@
-"""Arrays that took long to make: kept on disk, memory-mapped, and so shared by all processes that open them.
+"""A cache on disk for NumPy arrays that take long to compute.
 
-One file holds them: its sha256 in the first line, what it holds as a line of JSON, then the arrays. It is renamed when
-written, so any number of processes may write it at once. One whose sha256 is wrong is made anew.
+`kept` loads the arrays cached under a key, or makes and caches them. They are memory-mapped, so all
+processes that open the same file share its memory. `Texts` and `joined` store a list of texts as
+arrays.
+
+A file begins with its own sha256, so a damaged one is noticed and made again. It is written under a
+temporary name and renamed, so any number of processes may write the same file at once.
 """
 
 import contextlib
@@ -20,52 +24,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
+Buffer: TypeAlias = bytes | memoryview
 
-_DIGEST = hashlib.sha256().digest_size * 2 + 1  # bytes of the first line
-_ALIGN = 64  # so that no array begins amid a word of the processor
+_DIGEST_LINE = hashlib.sha256().digest_size * 2 + 1  # bytes: the digits of a sha256 and "\n"
+_ALIGNMENT = 64  # bytes; every array starts at a multiple, which suits any dtype
 log = logging.getLogger(__name__)
 
 
-def cache_folder(of: str = "search") -> Path:
-    """Return where indexes are kept: `turngym/search` in `$XDG_CACHE_HOME` or `~/.cache`; likewise `of` others."""
+def cache_folder(name: str = "search") -> Path:
+    """Return the user's cache folder `turngym/NAME`, in `$XDG_CACHE_HOME` or `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "turngym" / of
+    user_cache = Path(base) if base else Path.home() / ".cache"
+    return user_cache / "turngym" / name
 
 
-def digest(parts: Iterable[object]) -> str:
-    """Return a sha256 that tells any two sequences of JSON values apart."""
-    return hashlib.sha256(b"".join(json.dumps(part).encode() + b"\n" for part in parts)).hexdigest()
+def digest(values: Iterable[object]) -> str:
+    """Return the sha256 of a sequence of JSON values, different for any two sequences."""
+    # JSON escapes line breaks, so one behind each value separates the values unambiguously.
+    lines = [json.dumps(value).encode() + b"\n" for value in values]
+    return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
 def kept(
-    folder: Path | None, key: str, make: Callable[[], Arrays], earlier: Sequence[str] = ()
+    folder: Path | None, key: str, make: Callable[[], Arrays], earlier_keys: Sequence[str] = ()
 ) -> Arrays:
-    """Return the arrays of `make`, kept in a file under `key`; in memory where it cannot be written, with a log.
+    """Load the arrays cached under `key`; if there are none, make and cache them.
 
-    `earlier` are the keys of version 1, 2, … of the same arrays. A file of these is left, and a log says that it is of
-    no use any more.
+    A damaged file is made again, and arrays that cannot be written stay in memory; both are logged
+    as warnings.
+
+    Args:
+        folder: Where the cache file is; None caches nothing.
+        key: The file's name without its ending, which must stand for everything the arrays depend
+            on.
+        make: Computes the arrays.
+        earlier_keys: The keys that formats 1, 2, … of the same arrays had. If one of their files
+            exists, a warning says that it is of no use any more; it is not removed.
+
+    Returns:
+        The arrays by name, memory-mapped and read-only unless they could not be cached.
     """
     if folder is None:
         return make()
     path = folder / f"{key}.arrays"
     try:
-        return _read(path, key)
+        return _read_arrays(path, key)
     except FileNotFoundError:
-        for number, old in enumerate(earlier, start=1):
-            if (stale := folder / f"{old}.arrays").exists():
-                now = f"this turngym needs version {len(earlier) + 1}"
-                log.warning(
-                    "the cached index %s is of version %d, and %s; it is made anew",
-                    stale,
-                    number,
-                    now,
-                )
+        _warn_of_earlier_formats(folder, earlier_keys)
     except (OSError, ValueError) as error:
         log.warning("the cached index %s cannot be used (%s); it is made anew", path, error)
     arrays = make()
     try:
-        _write(path, key, arrays)
-        return _read(path, key)
+        _write_arrays(path, key, arrays)
+        return _read_arrays(path, key)
     except (OSError, ValueError) as error:
         log.warning(
             "the index cannot be kept in %s (%s); it stays in the memory of this process",
@@ -75,71 +86,115 @@ def kept(
         return arrays
 
 
-def _write(path: Path, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    places, parts, end = {}, list[bytes | memoryview](), 0
+def _warn_of_earlier_formats(folder: Path, earlier_keys: Sequence[str]) -> None:
+    """Log each file in `folder` that an earlier version of turngym wrote for the same arrays."""
+    current_version = len(earlier_keys) + 1
+    for version, key in enumerate(earlier_keys, start=1):
+        path = folder / f"{key}.arrays"
+        if path.exists():
+            log.warning(
+                "the cached index %s is of version %d, and this turngym needs version %d; "
+                "it is made anew",
+                path,
+                version,
+                current_version,
+            )
+
+
+def _write_arrays(path: Path, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write a cache file, which `_read_arrays` reads.
+
+    It consists of a line with the sha256 of everything below, a line with the JSON
+    `[key, {name: [dtype, shape, offset]}]`, and the bytes of the arrays. Offsets are bytes behind
+    the JSON line.
+    """
+    layout: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    array_buffers: list[Buffer] = []
+    end = 0
     for name, array in arrays.items():
-        start = -(-end // _ALIGN) * _ALIGN
-        places[name] = (array.dtype.str, array.shape, start)
-        parts += [bytes(start - end), np.ascontiguousarray(array).reshape(-1).data]
-        end = start + array.nbytes
-    made = hashlib.sha256()
-    head = json.dumps([key, places]).encode()
-    head += b" " * (-(len(head) + 1 + _DIGEST) % _ALIGN) + b"\n"
+        padding = -end % _ALIGNMENT
+        offset = end + padding
+        layout[name] = (array.dtype.str, array.shape, offset)
+        array_buffers.append(bytes(padding))
+        array_buffers.append(np.ascontiguousarray(array).reshape(-1).data)
+        end = offset + array.nbytes
+    header = json.dumps([key, layout]).encode()
+    # Blanks before the line break, so that the first array is aligned too.
+    header += b" " * (-(_DIGEST_LINE + len(header) + 1) % _ALIGNMENT) + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, written = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    _write_with_digest(path, [header, *array_buffers])
+
+
+def _write_with_digest(path: Path, buffers: Iterable[Buffer]) -> None:
+    """Write a sha256 and the buffers it is of; `path` is replaced by the complete file only."""
+    handle, temporary_name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    temporary = Path(temporary_name)
+    sha256 = hashlib.sha256()
     try:
         with os.fdopen(handle, "wb") as file:
-            file.seek(_DIGEST)
-            for part in (head, *parts):
-                made.update(part)
-                file.write(part)
+            file.seek(_DIGEST_LINE)  # its line is written last, when the digest is known
+            for buffer in buffers:
+                sha256.update(buffer)
+                file.write(buffer)
             file.seek(0)
-            file.write(f"{made.hexdigest()}\n".encode())
-        Path(written).replace(path)
+            file.write(f"{sha256.hexdigest()}\n".encode())
+        temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(written).unlink()
+            temporary.unlink()
         raise
 
 
-def _read(path: Path, key: str) -> Arrays:
-    """Map a file into memory; ValueError where it is not what was written."""
+def _read_arrays(path: Path, key: str) -> Arrays:
+    """Map a cache file into memory and return its arrays by name.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: The file is damaged, or belongs to another key.
+    """
     with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    view = memoryview(data)
-    if bytes(view[:_DIGEST]) != f"{hashlib.sha256(view[_DIGEST:]).hexdigest()}\n".encode():
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    view = memoryview(mapped)
+    sha256 = hashlib.sha256(view[_DIGEST_LINE:]).hexdigest()
+    if bytes(view[:_DIGEST_LINE]) != f"{sha256}\n".encode():
         raise ValueError("its sha256 is not that of what was written")
-    data.seek(_DIGEST)
-    (written, places), start = json.loads(data.readline()), data.tell()
-    if written != key:
-        raise ValueError(f"it was written as {written}")
-    return {
-        name: np.frombuffer(view, dtype, int(np.prod(shape)), start + offset).reshape(shape)
-        for name, (dtype, shape, offset) in places.items()
-    }
+    mapped.seek(_DIGEST_LINE)
+    written_key, layout = json.loads(mapped.readline())
+    if written_key != key:
+        raise ValueError(f"it was written as {written_key}")
+    arrays_start = mapped.tell()
+    arrays: Arrays = {}
+    for name, (dtype, shape, offset) in layout.items():
+        size = int(np.prod(shape))
+        arrays[name] = np.frombuffer(view, dtype, size, arrays_start + offset).reshape(shape)
+    return arrays
 
 
 class Texts:
-    """A list of byte strings joined in one array, with where each ends in another."""
+    """A list of byte strings, stored as one array of all bytes and one of each string's end."""
 
     def __init__(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        self._data, self._ends = data.data, ends.data  # whose items are plain bytes and ints
+        # Items of a memoryview are plain bytes and ints, which are faster to get than NumPy
+        # scalars.
+        self._data = data.data
+        self._ends = ends.data
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def __getitem__(self, i: int) -> bytes:
-        return bytes(self._data[self._ends[i - 1] if i else 0 : self._ends[i]])
+        start = self._ends[i - 1] if i else 0
+        return bytes(self._data[start : self._ends[i]])
 
     def find(self, text: bytes) -> int | None:
-        """Return where a text stands in a sorted list; None where it is not in it."""
+        """Return the index of a text in a sorted list by binary search; None if it is not there."""
         i = bisect_left(range(len(self)), text, key=self.__getitem__)
         return i if i < len(self) and self[i] == text else None
 
 
 def joined(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return what `Texts` takes: the bytes, and where each text ends."""
+    """Return the two arrays that `Texts` takes: all bytes, and where each text ends."""
     texts = list(texts)
-    return np.frombuffer(b"".join(texts), np.uint8), np.cumsum(
-        [len(text) for text in texts], dtype=np.int64
-    )
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    return data, ends

@@ -1,7 +1,8 @@
-"""A corpus of passages: read line by line from a file, named by its content, and its best rows by score.
+"""Reading a corpus of passages from a file, and choosing the rows with the highest scores.
 
-A row of a corpus file is `{"id", "title", "text"}`, or `{"id", "contents"}` as in the corpora of Search-R1 (Jin et al.,
-2025, arXiv:2503.09516), whose contents are the title in quotes, a line break and the text.
+A line of a corpus file is the JSON object `{"id", "title", "text"}`, or `{"id", "contents"}` as in
+the corpora of Search-R1 (Jin et al., 2025, arXiv:2503.09516), whose contents are the title in
+quotes, a line break and the text.
 """
 
 import gzip
@@ -21,81 +22,115 @@ from .retriever import Passage, split_contents
 
 
 def read_corpus(path: str | Path) -> list[Passage]:
-    """Return the passages of a `.jsonl` or `.jsonl.gz` file (UTF-8), in its order; blank lines are skipped.
+    """Read the passages of a `.jsonl` or `.jsonl.gz` file (UTF-8), in its order.
 
-    Raises FileNotFoundError where there is no such file; ValueError where the file, or a line of it, is not as
-    described, or two rows have the same id; the message names the lines.
+    Blank lines are skipped.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file or a line of it is not as described, or two lines have the same id; the
+            message names the lines.
     """
     path = Path(path)
-    passages, lines = [], dict[str, int]()
-    for number, row in track(_rows(path), f"reading {path}"):
-        if (passage := _passage(row, f"{path}:{number}")).id in lines:
+    passages: list[Passage] = []
+    line_of_id: dict[str, int] = {}
+    for line_number, row in track(_read_rows(path), f"reading {path}"):
+        passage = _parse_passage(row, where=f"{path}:{line_number}")
+        if passage.id in line_of_id:
             raise ValueError(
-                f"{path}: lines {lines[passage.id]} and {number} have the same id {passage.id!r}"
+                f"{path}: lines {line_of_id[passage.id]} and {line_number} "
+                f"have the same id {passage.id!r}"
             )
-        lines[passage.id] = number
+        line_of_id[passage.id] = line_number
         passages.append(passage)
     if not passages:
         raise ValueError(f"the corpus {path} holds no passages")
     return passages
 
 
-def best(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.intp]:
-    """Return the places of the `k` highest scores, highest first; of equal ones the first come first."""
-    floor = np.partition(scores, -k)[-k] if k < len(scores) else -np.inf
-    places = np.flatnonzero(scores >= floor)
-    return places[np.argsort(-scores[places], kind="stable")[:k]]
+def rank_top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.intp]:
+    """Return the indices of the `k` highest scores, highest first; ties keep their order."""
+    if k < len(scores):
+        kth_highest = np.partition(scores, -k)[-k]
+        candidates = np.flatnonzero(scores >= kth_highest)  # more than k if scores are equal
+    else:
+        candidates = np.flatnonzero(scores >= -np.inf)  # all but NaN
+    descending = np.argsort(-scores[candidates], kind="stable")
+    return candidates[descending[:k]]
 
 
 def content_digest(path: Path) -> str:
-    _check_file(path)
+    """Return the sha256 of a corpus file; raises FileNotFoundError if there is none."""
+    _check_is_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_file(path: Path) -> None:
+def _check_is_file(path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(
             f"the corpus {path} does not exist or is no file; give a .jsonl or .jsonl.gz file"
         )
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
-    _check_file(path)
-    number = 0
+def _read_rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the number (from 1) and the JSON value of each line that is not blank.
+
+    Raises FileNotFoundError; ValueError if a line is not JSON in UTF-8, or a gzip file is not
+    complete.
+    """
+    _check_is_file(path)
+    line_number = 0
     try:
-        for number, line in enumerate(data_lines(path), start=1):
-            if line.strip():
-                yield number, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        for line_number, line in enumerate(data_lines(path), start=1):
+            if not line.strip():
+                continue
+            # Some editors put a byte order mark in front of the first line.
+            encoding = "utf-8-sig" if line_number == 1 else "utf-8"
+            yield line_number, json.loads(line.decode(encoding))
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}:{number} is not UTF-8: {error}") from None
+        raise ValueError(f"{path}:{line_number} is not UTF-8: {error}") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}:{number} is not JSON: {error}") from None
+        raise ValueError(f"{path}:{line_number} is not JSON: {error}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete gzip file: {error}") from None
 
 
-def _passage(row: Any, where: str) -> Passage:
+def _parse_passage(row: Any, where: str) -> Passage:
+    """Return the passage that a line of a corpus describes.
+
+    Args:
+        row: The JSON value of the line.
+        where: The line, as `path:number`, for messages.
+
+    Raises ValueError if the row is not an object with a usable id, title and text.
+    """
     if not isinstance(row, dict):
-        raise ValueError(f"{where} holds {_short(row)}; a row is an object with id and text")
-    if isinstance(key := row.get("id"), bool) or not isinstance(key, str | int) or key == "":
-        raise ValueError(f"{where} has the id {_short(key)}; an id is a text or a whole number")
+        raise ValueError(f"{where} holds {_shorten_repr(row)}; a row is an object with id and text")
+    passage_id = row.get("id")
+    is_text_or_number = isinstance(passage_id, str | int) and not isinstance(passage_id, bool)
+    if not is_text_or_number or passage_id == "":
+        raise ValueError(
+            f"{where} has the id {_shorten_repr(passage_id)}; an id is a text or a whole number"
+        )
     title, text = row.get("title", ""), row.get("text")
     if "text" not in row and isinstance(row.get("contents"), str):
         title, text = split_contents(row["contents"])
     if not isinstance(title, str):
-        raise ValueError(f"{where} has the title {_short(title)}; a title is a text")
+        raise ValueError(f"{where} has the title {_shorten_repr(title)}; a title is a text")
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{where} has no text: its text is {_short(text)}")
+        raise ValueError(f"{where} has no text: its text is {_shorten_repr(text)}")
     try:
-        f"{key}{title}{text}".encode()
+        f"{passage_id}{title}{text}".encode()
     except UnicodeEncodeError as error:
+        # JSON can spell half of a surrogate pair ("\ud83d"), which is no character.
         raise ValueError(
             f"{where} holds half a character, which no UTF-8 can write: {error}"
         ) from None
-    return Passage(str(key), title, text)
+    return Passage(str(passage_id), title, text)
 
 
-def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:80]}…"
+def _shorten_repr(value: Any, limit: int = 80) -> str:
+    """Return the repr of a value, cut after `limit` characters."""
+    full = repr(value)
+    return full if len(full) <= limit else f"{full[:limit]}…"

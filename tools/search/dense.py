@@ -1,6 +1,6 @@
-"""The back end by meaning: vectors of an encoder over a corpus.
+"""Search by meaning: inner products of a query's vector with those of the passages.
 
-Vectors are compared by exact inner product, as in Karpukhin et al., EMNLP 2020 (arXiv:2004.04906), section 3.
+All vectors are compared exactly, as in Karpukhin et al., EMNLP 2020 (arXiv:2004.04906), section 3.
 """
 
 import threading
@@ -12,19 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..http.failures import Fault
-from .corpus import best
+from .corpus import rank_top_k
 from .retriever import Passage, SearchFailure
 
-_BATCH = 1024  # texts that an encoder is given at once
+_BATCH = 1024  # texts per call of an encoder
 Encode: TypeAlias = Callable[[list[str]], Any]  # n texts to an array [n, d]
 
 
 class Dense:
-    """A back end that finds the passages whose vectors fit that of the query best.
+    """A retriever that ranks passages by the inner product of their vectors with that of the query.
 
-    `encode` turns n texts into an array [n, d]; it is called from any thread. The prefixes are put before each query
-    and each passage, which is its title, a line break and its text: "query: " and "passage: " for the E5 models. Raises
-    ValueError where there are no passages, or `encode` does not return one finite vector a text.
+    Args:
+        passages: What is searched. The text that is encoded is the title, a line break and the
+            text.
+        encode: Turns n texts into an array [n, d]; it is called from any thread.
+        query_prefix: Put in front of every query: "query: " for the E5 models.
+        passage_prefix: Put in front of every passage: "passage: " for the E5 models.
+
+    Raises:
+        ValueError: There are no passages, or `encode` does not return one finite vector per text.
     """
 
     def __init__(
@@ -37,44 +43,57 @@ class Dense:
     ) -> None:
         if not passages:
             raise ValueError("there are no passages to search; give at least one")
-        self._passages, self._encode, self._prefix = passages, encode, query_prefix
+        self._passages = passages
+        self._encode = encode
+        self._query_prefix = query_prefix
         texts = [f"{passage_prefix}{passage.title}\n{passage.text}" for passage in passages]
-        self._vectors = np.concatenate(
-            [_vectors(encode, texts[i : i + _BATCH]) for i in range(0, len(texts), _BATCH)]
-        )
+        batches = [texts[i : i + _BATCH] for i in range(0, len(texts), _BATCH)]
+        self._vectors = np.concatenate([_encode_texts(encode, batch) for batch in batches])
 
     @property
     def name(self) -> str:
         return f"vectors of {len(self._passages):,} passages"
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """Return up to `k` passages, best first, ties in their order. Raises SearchFailure where the encoder failed."""
+        """Return up to `k` passages, best first; equal scores keep the order of the passages.
+
+        Raises:
+            ValueError: `k` is less than 1.
+            SearchFailure: The encoder failed.
+        """
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least one passage")
         if not query.strip():
             return []
-        try:  # by einsum, as the bits of BLAS depend on place and threads
-            vector = _vectors(self._encode, [f"{self._prefix}{query}"])[0]
-            scores: NDArray[np.float32] = np.einsum("nd,d->n", self._vectors, vector)
+        try:
+            query_vector = _encode_texts(self._encode, [f"{self._query_prefix}{query}"])[0]
+            # Not `@`: the last bits of a BLAS product depend on memory alignment and threads.
+            scores: NDArray[np.float32] = np.einsum("nd,d->n", self._vectors, query_vector)
         except ValueError as error:
             raise SearchFailure(Fault.MALFORMED, f"the query has no vector: {error}") from error
         except Exception as error:
             raise SearchFailure(
                 Fault.STATUS, f"the encoder failed: {type(error).__name__}: {error}"
             ) from error
-        return [
-            replace(self._passages[i], score=float(scores[i])) for i in best(scores, k).tolist()
-        ]
+        best_rows = rank_top_k(scores, k).tolist()
+        return [replace(self._passages[row], score=float(scores[row])) for row in best_rows]
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
 
 def load_encoder(name: str, *, device: str | None = None, normalize: bool = True) -> Encode:
-    """Return the `encode` of a sentence-transformers model, by its name or folder.
+    """Load a sentence-transformers model and return its encoding function.
 
-    `device` None leaves the choice to sentence-transformers; with `normalize` vectors get length 1, so that their inner
-    product is a cosine. Raises ImportError where sentence-transformers is not installed.
+    Any thread may call that.
+
+    Args:
+        name: The model's name or folder.
+        device: As torch names it; None leaves the choice to sentence-transformers.
+        normalize: Whether vectors get length 1, so that their inner product is a cosine.
+
+    Raises:
+        ImportError: sentence-transformers is not installed.
     """
     try:
         from sentence_transformers import SentenceTransformer
@@ -83,7 +102,7 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
             f'vectors need sentence-transformers ({error}): pip install "turngym[dense]"'
         ) from error
     model = SentenceTransformer(name, device=device)
-    lock = threading.Lock()  # a fast tokenizer refuses a second caller
+    lock = threading.Lock()  # fast tokenizers raise if two threads use them at once
 
     def encode(texts: list[str]) -> NDArray[np.float32]:
         with lock:
@@ -93,9 +112,13 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
     return encode
 
 
-def _vectors(encode: Encode, texts: list[str]) -> NDArray[np.float32]:
+def _encode_texts(encode: Encode, texts: list[str]) -> NDArray[np.float32]:
+    """Return the vectors of n texts, [n, d]; raises ValueError unless each has a finite one."""
     vectors = np.asarray(encode(texts), np.float32)
-    if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
-        returned = f"the encoder returned an array {list(vectors.shape)} for {len(texts)} texts"
-        raise ValueError(f"{returned}; it must hold one finite vector a text")
+    is_one_row_per_text = vectors.ndim == 2 and len(vectors) == len(texts)
+    if not is_one_row_per_text or not np.isfinite(vectors).all():
+        raise ValueError(
+            f"the encoder returned an array {list(vectors.shape)} for {len(texts)} texts; "
+            "it must hold one finite vector a text"
+        )
     return vectors

@@ -1,7 +1,8 @@
-"""The text of an HTML page, as a reader sees it.
+"""The text of an HTML page, roughly as a reader sees it: `decode` its bytes, then `read_html`.
 
-The text of a page is what a reader would see of it. Every step takes time linear in the page, and none recurses. What
-is badly written is read as far as it can be; where HTML is read otherwise than by its standard, more is left out.
+Pages may be hostile, so every step takes time linear in the page's length, and none recurses. Badly
+written HTML is read as far as possible. If a page is read otherwise than the standard says, then so
+that more is left out.
 """
 
 import codecs
@@ -10,171 +11,297 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urljoin
 
-TAGS = 100_000  # of a page; the rest is left out
-TITLE = 200  # characters
+MAX_TAGS = 100_000  # tags of a page that are read
+TITLE_CHARS = 200  # characters of a title that are kept
 _TABLES = tomllib.loads(Path(__file__).with_name("html.toml").read_text("utf-8"))
-_BLOCKS, _DROPPED, _RAW, _VOID, _CODECS = (
-    frozenset(_TABLES[name].split()) for name in ("blocks", "dropped", "raw", "void", "codecs")
+_BLOCKS = frozenset(_TABLES["blocks"].split())  # elements that begin and end a line
+_DROPPED = frozenset(_TABLES["dropped"].split())  # elements whose content is left out
+_RAW = frozenset(_TABLES["raw"].split())  # elements in which no tag counts but their own end
+_VOID = frozenset(_TABLES["void"].split())  # elements without an end tag
+_CODECS = frozenset(_TABLES["codecs"].split())  # encodings that are accepted
+_LINE_PREFIXES = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
+
+_TAG_START = re.compile(
+    r"""
+    < (?: !--                                         # a comment
+        | (?P<slash> /? ) (?P<name> [a-zA-Z][^\s/>]*+ )
+        | [!/?]                                       # <!doctype, </ without a name, <?xml
+      )
+    """,
+    re.VERBOSE,
 )
-_MARKS = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
-_OPENING = re.compile(r"<(?:!--|(/?)([a-zA-Z][^\s/>]*+)|[!/?])")
-# Quotes count behind `=` alone. Where one is never closed no later one is, either, so few look far ahead in vain.
-_REST = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
-_VALUES = re.compile(r"""=\s*+("[^"]*+"|'[^']*+'|[^\s"'>]*+)""")
-_HIDDEN = re.compile(r"\shidden(?=[\s=/>])", re.IGNORECASE)
-_STYLED = re.compile(r"display\s*+:\s*+none|visibility\s*+:\s*+hidden", re.IGNORECASE)
+# The rest of a tag, up to its ">". Only a quote behind "=" begins a quoted value, in which ">" does
+# not count. If one is never closed, no later one is either, so few tags search far ahead in vain.
+_ATTRIBUTES = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
+_ATTRIBUTE_VALUE = re.compile(r"""=\s*+("[^"]*+"|'[^']*+'|[^\s"'>]*+)""")
+_HIDDEN_ATTRIBUTE = re.compile(r"\shidden(?=[\s=/>])", re.IGNORECASE)
+_HIDDEN_STYLE = re.compile(r"display\s*+:\s*+none|visibility\s*+:\s*+hidden", re.IGNORECASE)
 _HREF = re.compile(r"""\shref\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s"'>]++)""", re.IGNORECASE)
-_LONG_NUMBER = re.compile(
-    "&#[xX]?[0-9a-fA-F]{9,}+;?"
-)  # no character; int() refuses one of thousands of digits
+# A character reference beyond any character; `html.unescape` would fail on one of thousands of
+# digits.
+_LONG_REFERENCE = re.compile("&#[xX]?[0-9a-fA-F]{9,}+;?")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_META = re.compile(rb"""<meta\s[^>]{0,400}charset\s*+=\s*+["']?([\w.:-]{1,40})""", re.IGNORECASE)
-_MARKS_OF_ORDER = (
+_META_CHARSET = re.compile(
+    rb"""<meta\s[^>]{0,400}charset\s*+=\s*+["']?([\w.:-]{1,40})""", re.IGNORECASE
+)
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 
 
-def decode(body: bytes, charset: str = "", is_html: bool = False) -> str:
-    """Return the characters of a page; those that are none become U+FFFD.
+class PageText(NamedTuple):
+    """What was read of a page.
 
-    A byte order mark says which encoding it is, else the server, else the page itself, else it is UTF-8 (WHATWG
-    Encoding Standard, section 6, with Latin-1 and ASCII read as Windows-1252).
+    Args:
+        title: The page's title on one line; "" if it has none.
+        text: A line per block of the page.
+        is_complete: Whether the whole page was read.
     """
-    for mark, codec in _MARKS_OF_ORDER:
+
+    title: str
+    text: str
+    is_complete: bool
+
+
+def decode(body: bytes, charset: str = "", is_html: bool = False) -> str:
+    """Decode the bytes of a page; those that cannot be decoded become U+FFFD.
+
+    The encoding is that of a byte order mark, else `charset`, else that which the page itself
+    names, else UTF-8 (WHATWG Encoding Standard, section 6).
+
+    Args:
+        body: The page.
+        charset: The encoding that the server names; "" if it names none.
+        is_html: Whether the page is HTML, and may name its encoding in a `<meta>` tag.
+    """
+    for mark, codec in _BYTE_ORDER_MARKS:
         if body.startswith(mark):
             return body[len(mark) :].decode(codec, "replace")
-    if not charset and is_html and (meta := _META.search(body[:1024])):
-        charset = meta[1].decode("ascii", "replace")
+    if not charset and is_html:
+        meta = _META_CHARSET.search(body[:1024])
+        if meta is not None:
+            charset = meta[1].decode("ascii", "replace")
     try:
         codec = codecs.lookup(charset).name
     except (LookupError, ValueError):
         codec = "utf-8"
     if codec in ("ascii", "iso8859-1"):
-        codec = "cp1252"
-    return body.decode(codec if codec in _CODECS else "utf-8", "replace")
+        codec = "cp1252"  # as browsers do: pages that claim to be Latin-1 are mostly Windows-1252
+    if codec not in _CODECS:
+        codec = "utf-8"
+    return body.decode(codec, "replace")
 
 
-def plain(text: str) -> str:
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
+def clean_plain_text(text: str) -> str:
+    r"""Return a plain text with `\n` line breaks, without control characters, stripped."""
+    unix_lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub("", unix_lines).strip()
+
+
+def read_html(source: str, base_url: str, stop_after: int, links: bool = False) -> PageText:
+    """Return the title and the text of an HTML page.
+
+    Each block of the page is a line with its whitespace collapsed. Headings begin with `#`, list
+    items with `-`.
+
+    Args:
+        source: The HTML.
+        base_url: The page's URL, against which links are resolved.
+        stop_after: Reading stops when the text has more characters than this.
+        links: Whether links are shown, as `[text](URL)`.
+    """
+    page = _PageReader(base_url=base_url, show_links=links)
+    position = 0
+    is_complete = False
+    for _ in range(MAX_TAGS):
+        tag = _TAG_START.search(source, position)
+        if tag is None:
+            page.add_text(source[position:])
+            is_complete = True
+            break
+        page.add_text(source[position : tag.start()])
+        if page.length > stop_after + 1:  # 1 for the line break behind the last line
+            break
+        tag_end = _read_tag(page, source, tag)
+        if tag_end is None:  # the tag is never closed, so there is no text behind it
+            is_complete = True
+            break
+        position = tag_end
+    page.end_line()
+    return PageText(page.title, "\n".join(page.lines), is_complete)
 
 
 @dataclass
 class _PageReader:
-    """A page that is being read: lines that are done, and the parts of the one that is not."""
+    """Turns the tags and texts of a page, in their order, into lines.
 
-    base: str
-    links: bool
+    Args:
+        base_url: The page's URL, against which links are resolved.
+        show_links: Whether links are shown.
+        title: The page's title, once it has been read.
+        lines: The finished lines.
+        length: Characters of the finished lines, with a line break each.
+        line_pieces: The HTML text of the line that is being read.
+        line_prefix: What that line begins with: `- `, `# ` or nothing.
+        hidden_element: The name of the element that is being left out; "" if none is.
+        hidden_depth: How many elements of that name are open.
+        link_url: The URL of the link that is open; "" if none is.
+    """
+
+    base_url: str
+    show_links: bool
     title: str = ""
     lines: list[str] = field(default_factory=list)
-    parts: list[str] = field(default_factory=list)
-    mark: str = ""  # what the line begins with
     length: int = 0
-    hidden: str = ""  # the element that is left out, and how many of its name are open
-    depth: int = 0
-    link: str = ""  # where the open link leads
+    line_pieces: list[str] = field(default_factory=list)
+    line_prefix: str = ""
+    hidden_element: str = ""
+    hidden_depth: int = 0
+    link_url: str = ""
 
-    def add(self, text: str) -> None:
-        if text and not self.hidden:
-            self.parts.append(_LONG_NUMBER.sub("\ufffd", text))
+    def add_text(self, text: str) -> None:
+        """Add the HTML text between two tags, unless it is hidden."""
+        if text and not self.hidden_element:
+            self.line_pieces.append(_LONG_REFERENCE.sub("\ufffd", text))
 
-    def end_line(self, mark: str = "") -> None:
-        text = _tidy("".join(self.parts))
-        self.parts.clear()
+    def end_line(self, next_prefix: str = "") -> None:
+        """Finish the line if it has text, and begin one with `next_prefix`."""
+        text = _unescape_line("".join(self.line_pieces))
+        self.line_pieces.clear()
         if text:
-            self.lines.append(self.mark + text)
-            self.length += len(self.lines[-1]) + 1
-        if text or mark:
-            self.mark = mark
+            line = self.line_prefix + text
+            self.lines.append(line)
+            self.length += len(line) + 1
+        # Without text a prefix stays for the next line: "<li><p>text" is the item "- text".
+        if text or next_prefix:
+            self.line_prefix = next_prefix
 
-    def open(self, name: str, rest: str) -> None:
-        if self.hidden:
-            self.depth += name == self.hidden
-        elif name not in _VOID and (
-            _is_hidden(rest) or (name in _DROPPED and not rest.endswith("/>"))
-        ):
-            self.hidden, self.depth = name, 1
+    def open_element(self, name: str, attributes: str) -> None:
+        """Read a start tag.
+
+        Args:
+            name: The element's name in lower case.
+            attributes: The tag's text behind the name, up to its `>`.
+        """
+        if self.hidden_element:
+            if name == self.hidden_element:
+                self.hidden_depth += 1
+        elif self._is_left_out(name, attributes):
+            self.hidden_element = name
+            self.hidden_depth = 1
         elif name in _BLOCKS:
-            self.end_line(_MARKS.get(name, ""))
-        elif name in ("td", "th") and self.parts:
-            self.parts.append(" | ")
-        elif name == "a" and self.links and (href := _HREF.search(rest)):
-            self.link = _absolute(self.base, _tidy(href[1].strip("\"'")))
-            self.parts.append("[" if self.link else "")
+            self.end_line(_LINE_PREFIXES.get(name, ""))
+        elif name in ("td", "th"):
+            if self.line_pieces:
+                self.line_pieces.append(" | ")
+        elif name == "a" and self.show_links:
+            self._open_link(attributes)
 
-    def close(self, name: str) -> None:
-        if self.hidden:
-            self.depth -= name == self.hidden
-            self.hidden = self.hidden if self.depth else ""
+    def close_element(self, name: str) -> None:
+        """Read the end tag of the element `name`."""
+        if self.hidden_element:
+            if name == self.hidden_element:
+                self.hidden_depth -= 1
+            if self.hidden_depth == 0:
+                self.hidden_element = ""
         elif name in _BLOCKS:
             self.end_line()
-        elif name == "a" and self.link:
-            self.parts.append(f"]({self.link})")
-            self.link = ""
+        elif name == "a" and self.link_url:
+            self.line_pieces.append(f"]({self.link_url})")
+            self.link_url = ""
+
+    def _is_left_out(self, name: str, attributes: str) -> bool:
+        """Return whether an element's content is hidden; only one with an end tag can be."""
+        if name in _VOID:
+            return False
+        is_self_closed = attributes.endswith("/>")
+        return _is_hidden(attributes) or (name in _DROPPED and not is_self_closed)
+
+    def _open_link(self, attributes: str) -> None:
+        href = _HREF.search(attributes)
+        if href is None:
+            return
+        self.link_url = _resolve_link(self.base_url, _unescape_line(href[1].strip("\"'")))
+        # Also an empty piece means that something stands on the line, in front of a next table
+        # cell.
+        self.line_pieces.append("[" if self.link_url else "")
 
 
-def read_html(text: str, base: str, enough: int, links: bool = False) -> tuple[str, str, bool]:
-    """Return the title and the text of a page, and whether this is all of it: reading stops beyond `enough` characters.
+def _read_tag(page: _PageReader, source: str, tag: re.Match[str]) -> int | None:
+    """Read a tag or comment, which begins with a match of `_TAG_START`.
 
-    A line is a block of the page with its blanks collapsed; headings begin with `#`, items of lists with `-`. With
-    `links`, a link is `[text](URL)`, resolved against the URL `base`.
+    Returns:
+        Where the rest of the page begins; None if the tag is never closed.
     """
-    page, position = _PageReader(base, links), 0
-    for _ in range(TAGS):
-        opening = _OPENING.search(text, position)
-        page.add(text[position : opening.start() if opening else None])
-        if opening is None or page.length > enough + 1:  # with a line's end behind the last one
-            break
-        if (
-            end := _read_tag(page, text, opening)
-        ) is None:  # never closed: there is no text behind it
-            opening = None
-            break
-        position = end
-    page.end_line()
-    return page.title, "\n".join(page.lines), opening is None
-
-
-def _read_tag(page: _PageReader, text: str, opening: re.Match[str]) -> int | None:
-    """Read what opens there; where it ends, None where it does not."""
-    if opening[2] is None:
-        closer = "-->" if opening[0] == "<!--" else ">"
-        # An empty comment may be written <!-->, so its end is looked for from its own dashes on.
-        closed = text.find(closer, opening.end() - 2 * (closer == "-->"))
-        return None if closed < 0 else closed + len(closer)
-    if (rest := _REST.match(text, opening.end())) is None:
+    if tag["name"] is None:
+        return _find_comment_end(source, tag)
+    attributes = _ATTRIBUTES.match(source, tag.end())
+    if attributes is None:
         return None
-    name = opening[2].lower()
-    if opening[1]:
-        page.close(name)
-    elif name in _RAW:
-        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, rest.end())
-        if name == "title" and not page.hidden and not page.title:
-            page.title = _tidy(
-                _LONG_NUMBER.sub("\ufffd", text[rest.end() : end.start() if end else None])
-            )[:TITLE]
-        return end.start() if end else None
+    name = tag["name"].lower()
+    if tag["slash"]:
+        page.close_element(name)
+        return attributes.end()
+    if name in _RAW:
+        return _read_raw_element(page, source, name, content_start=attributes.end())
+    page.open_element(name, attributes[0])
+    return attributes.end()
+
+
+def _find_comment_end(source: str, tag: re.Match[str]) -> int | None:
+    """Return where a comment or a tag such as `<!doctype html>` ends; None if it does not."""
+    if tag[0] == "<!--":
+        closer = "-->"
+        search_start = tag.end() - len("--")  # `<!-->` is a complete, empty comment
     else:
-        page.open(name, rest[0])
-    return rest.end()
+        closer = ">"
+        search_start = tag.end()
+    closer_start = source.find(closer, search_start)
+    return None if closer_start < 0 else closer_start + len(closer)
 
 
-def _is_hidden(rest: str) -> bool:
-    hidden = len(rest) >= len(" hidden") and _HIDDEN.search(_VALUES.sub("=", rest))
-    return bool(hidden or ("style" in rest and _STYLED.search(rest)))
+def _read_raw_element(
+    page: _PageReader, source: str, name: str, *, content_start: int
+) -> int | None:
+    """Skip the content of a `<script>`, `<style>` or the like; keep that of the first `<title>`.
+
+    Returns:
+        Where the element's end tag begins; None if there is none.
+    """
+    end_tag = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(source, content_start)
+    content_end = None if end_tag is None else end_tag.start()
+    if name == "title" and not page.hidden_element and not page.title:
+        title = _LONG_REFERENCE.sub("\ufffd", source[content_start:content_end])
+        page.title = _unescape_line(title)[:TITLE_CHARS]
+    return content_end
 
 
-def _absolute(base: str, href: str) -> str:
-    """Return the URL of a link; empty for one that cannot be visited."""
+def _is_hidden(attributes: str) -> bool:
+    """Return whether a start tag hides its element by the attribute `hidden` or its style."""
+    if len(attributes) >= len(" hidden"):
+        # Without values, as `title="a hidden gem"` hides nothing.
+        names_only = _ATTRIBUTE_VALUE.sub("=", attributes)
+        if _HIDDEN_ATTRIBUTE.search(names_only):
+            return True
+    return "style" in attributes and _HIDDEN_STYLE.search(attributes) is not None
+
+
+def _resolve_link(base_url: str, href: str) -> str:
+    """Return the absolute URL of a link; "" if it cannot be visited."""
     try:
-        url = urljoin(base, href)
+        url = urljoin(base_url, href)
     except ValueError:
         return ""
-    return url if url.startswith(("http://", "https://")) and " " not in url else ""
+    can_be_visited = url.startswith(("http://", "https://")) and " " not in url
+    return url if can_be_visited else ""
 
 
-def _tidy(text: str) -> str:
-    return _CONTROL.sub("", " ".join(html.unescape(text).split()))
+def _unescape_line(text: str) -> str:
+    """Return a piece of HTML text on one line: unescaped, without control characters."""
+    one_line = " ".join(html.unescape(text).split())
+    return _CONTROL.sub("", one_line)

@@ -1,4 +1,4 @@
-"""Back ends that ask a server over HTTP: `SearchR1` and `Elastic`; `served` opens one that is there."""
+"""Back ends that ask a search server over HTTP: `SearchR1` and `Elastic`; `served` opens one."""
 
 import base64
 import hashlib
@@ -14,53 +14,72 @@ from ..http.json_values import Node
 from .retriever import Passage, Retriever, SearchFailure, split_contents
 
 SERVERS = ("search-r1", "elastic")
-TOKEN = "TURNGYM_SEARCH_TOKEN"  # what a server of Search-R1's protocol asks for, where it asks for something
-KEY, BASIC = "TURNGYM_ELASTIC_API_KEY", "TURNGYM_ELASTIC_BASIC"
+# Environment variables with secrets:
+TOKEN = "TURNGYM_SEARCH_TOKEN"  # the token of a server of Search-R1's protocol
+KEY = "TURNGYM_ELASTIC_API_KEY"
+BASIC = "TURNGYM_ELASTIC_BASIC"  # "user:password"
+# What a user can do about each fault; about CONNECT, `_SearchServer.how_to_start` says it.
 FIXES = {
     Fault.TIMEOUT: "give it more time (deadline) or less to do",
     Fault.STATUS: "the server's log may say why",
     Fault.TOO_LARGE: "ask for fewer or shorter passages, or allow more (max_bytes)",
     Fault.MALFORMED: "check that this is the address of such a server",
 }
+# The name of one index: no `_all`, no wildcard, no list of names, and no path to something else.
+_INDEX_NAME = re.compile(r"[^\W_A-Z][^\WA-Z]*(?:[.+-]+[^\WA-Z]+)*")
 
 
 def served(
     url: str, kind: str = "search-r1", index: str | None = None, timeout: float = 10.0
 ) -> Retriever:
-    """Return the back end that asks the server at `url`, once that has shown that it is there.
+    """Return a back end that asks the server at `url`, after checking that the server answers.
 
-    kind: What it speaks, one of `SERVERS`.
-    index: The index to search; `elastic` has several, `search-r1` one.
-    timeout: Seconds that a search may take, further tries included.
+    Args:
+        url: The server's address.
+        kind: The protocol that it speaks, one of `SERVERS`.
+        index: The index to search. `elastic` needs one, `search-r1` has none.
+        timeout: Seconds for a search, retries included.
 
-    Raises ValueError where an argument cannot be; SearchFailure where no such server answers within 2 seconds.
+    Raises:
+        ValueError: An argument is not usable.
+        SearchFailure: No such server answers within 2 seconds.
     """
     if kind not in SERVERS:
-        hint = f"{did_you_mean(kind, SERVERS)}a server speaks {' or '.join(SERVERS)}"
-        raise ValueError(f"unknown back end {kind!r}; {hint}")
-    if (kind == "elastic") == (index is None):
-        fix = "name the one to search" if index is None else "leave it out"
-        raise ValueError(f"index is {index!r}, and the back end is {kind!r}; {fix}")
-    limits, token = Limits(deadline=timeout), os.environ.get(TOKEN, "")
-    retriever = (
-        Elastic(url, index, limits=limits)
-        if index is not None
-        else SearchR1(url, token=token, limits=limits)
-    )
+        raise ValueError(
+            f"unknown back end {kind!r}; "
+            f"{did_you_mean(kind, SERVERS)}a server speaks {' or '.join(SERVERS)}"
+        )
+    if kind == "elastic" and index is None:
+        raise ValueError("index is None, and the back end is 'elastic'; name the one to search")
+    if kind != "elastic" and index is not None:
+        raise ValueError(f"index is {index!r}, and the back end is {kind!r}; leave it out")
+    limits = Limits(deadline=timeout)
+    server: SearchR1 | Elastic
+    if index is not None:
+        server = Elastic(url, index, limits=limits)
+    else:
+        server = SearchR1(url, token=os.environ.get(TOKEN, ""), limits=limits)
     try:
-        retriever.check()
+        server.check()
     except SearchFailure:
-        retriever.close()
+        server.close()
         raise
-    return retriever
+    return server
 
 
 class _SearchServer:
-    """What both have in common; `name`, `down` (the fix where no server answers) and `query` of a check are theirs."""
+    """What the back ends of this module share: requests, and failures with what to do about them.
 
-    name: str
-    down: str
-    query = ""
+    Args:
+        url: The server's address, as `JsonClient` takes it.
+        path: Added to `url`.
+        authorization: The value of the header of that name; "" sends none.
+        limits: Of each search; None is the default.
+    """
+
+    name: str  # what is searched, for messages
+    how_to_start: str  # what to do if no server answers
+    check_query = ""  # added to the URL for a check
 
     def __init__(self, url: str, path: str, authorization: str, limits: Limits | None) -> None:
         self._client = JsonClient(url, path, authorization=authorization, limits=limits)
@@ -71,121 +90,178 @@ class _SearchServer:
     def close(self) -> None:
         self._client.close()
 
-    def _ask(self, body: Any, read: Callable[[Node], list[Passage]]) -> list[Passage]:
-        try:
-            return read(self._client.post(body))
-        except (HttpFailure, ShapeError) as failure:
-            self._fail(failure)
-
     def check(self) -> None:
-        """Raise `SearchFailure` within 2 seconds where no such server, or no such index of it, answers."""
+        """Raise `SearchFailure`, within 2 seconds, unless such a server (and its index) answers."""
         try:
-            self._client.check(self.query)
+            self._client.check(self.check_query)
         except HttpFailure as failure:
             self._fail(failure)
 
+    def _ask(self, body: Any, read_passages: Callable[[Node], list[Passage]]) -> list[Passage]:
+        """Post `body` and return the passages of the answer.
+
+        Args:
+            body: The request, as JSON values.
+            read_passages: Reads the answer; it raises `HttpFailure` or `ShapeError`.
+
+        Raises:
+            SearchFailure: The request failed, or the answer could not be read.
+        """
+        try:
+            return read_passages(self._client.post(body))
+        except (HttpFailure, ShapeError) as failure:
+            self._fail(failure)
+
     def _fail(self, failure: HttpFailure | ShapeError) -> NoReturn:
-        fault, status = (
-            (failure.fault, failure.status)
-            if isinstance(failure, HttpFailure)
-            else (Fault.MALFORMED, 0)
-        )
-        fix = self.down if fault is Fault.CONNECT else FIXES[fault]
+        """Raise the `SearchFailure` for a request that failed, with a hint at what to do."""
+        if isinstance(failure, HttpFailure):
+            fault, status = failure.fault, failure.status
+        else:
+            fault, status = Fault.MALFORMED, 0
         if status in (401, 403):
             fix = "give the secret that it asks for"
-        failure.__traceback__ = None  # its frames hold the answer
+        elif fault is Fault.CONNECT:
+            fix = self.how_to_start
+        else:
+            fix = FIXES[fault]
+        failure.__traceback__ = None  # its frames hold the answer, which may be large
         raise SearchFailure(fault, f"{self._client.url}: {failure}; {fix}") from None
 
 
 class SearchR1(_SearchServer):
     """Searches a retrieval server of Search-R1's protocol.
 
-    Jin et al., 2025, arXiv:2503.09516, `search_r1/search/retrieval_server.py`: `POST /retrieve` takes `{"queries",
-    "topk", "return_scores"}`; its answer's `result` has, for each query, a list of `{"document", "score"}`, or of
-    documents alone where scores were not asked for. A document is a row of the corpus: `contents`, often with an `id`.
+    Jin et al., 2025, arXiv:2503.09516, `search_r1/search/retrieval_server.py`: `POST /retrieve`
+    takes `{"queries", "topk", "return_scores"}`. Its answer's `result` has a list per query, of
+    `{"document", "score"}`, or of documents if no scores were asked for. A document is a row of the
+    corpus: `contents`, often with an `id`.
 
-    The `url` is as `JsonClient` takes it, and may end in `/retrieve` or not. A `token` is sent as a bearer token.
-    `limits` are those of one search. Raises ValueError where the URL or the token cannot be one.
+    Args:
+        url: The server's address, as `JsonClient` takes it, with `/retrieve` at its end or not.
+        token: Sent as a bearer token; "" sends none.
+        limits: Of each search; None is the default.
+
+    Raises:
+        ValueError: The URL or the token is not one.
     """
 
-    down = "start one with `turngym serve-search CORPUS`, or correct the URL"
+    how_to_start = "start one with `turngym serve-search CORPUS`, or correct the URL"
 
     def __init__(self, url: str, *, token: str = "", limits: Limits | None = None) -> None:
         path = "" if url.rstrip("/").endswith("/retrieve") else "/retrieve"
-        super().__init__(url, path, f"Bearer {token}" if token else "", limits)
+        authorization = f"Bearer {token}" if token else ""
+        super().__init__(url, path, authorization, limits)
         self.name = f"the search server {self._client.url}"
 
     def search(self, query: str, k: int) -> list[Passage]:
         """Return up to `k` passages, best first; raises `SearchFailure`."""
 
-        def read(answer: Node) -> list[Passage]:
-            if len(results := answer["result"].array()) != 1:
+        def read_passages(answer: Node) -> list[Passage]:
+            results = answer["result"].array()
+            if len(results) != 1:
                 raise ShapeError(f"result has {len(results)} lists for 1 query")
-            return [_passage(item) for item in results[0].array()[:k]]
+            return [_read_search_r1_hit(hit) for hit in results[0].array()[:k]]
 
-        return self._ask({"queries": [query], "topk": k, "return_scores": True}, read)
+        request = {"queries": [query], "topk": k, "return_scores": True}
+        return self._ask(request, read_passages)
 
 
 class Elastic(_SearchServer):
-    """Searches an index of Elasticsearch or OpenSearch: `POST INDEX/_search`, a `multi_match` over title and text.
+    """Searches an index of Elasticsearch or OpenSearch, by `multi_match` over title and text.
 
-    A document may lack its `title`, not its `text`. The query is a value in the request's body and never query syntax.
-    The environment variable `TURNGYM_ELASTIC_API_KEY`, or `TURNGYM_ELASTIC_BASIC` (`user:password`), holds a secret.
+    A document must have a `text`, and may have a `title`. The query is sent as a value and never
+    read as query syntax. The environment variable `TURNGYM_ELASTIC_API_KEY`, or
+    `TURNGYM_ELASTIC_BASIC` (`user:password`), may give a secret.
 
-    The `url` is as `JsonClient` takes it, and `limits` are those of one search. Raises ValueError where there can be no
-    such index, or the URL cannot be one.
+    Args:
+        url: The server's address, as `JsonClient` takes it.
+        index: The name of the index.
+        limits: Of each search; None is the default.
+
+    Raises:
+        ValueError: The URL is not one, or no index can have this name.
     """
 
-    down = "start Elasticsearch or OpenSearch there, or correct the URL"
-    query = "?size=0"
+    how_to_start = "start Elasticsearch or OpenSearch there, or correct the URL"
+    check_query = "?size=0"
 
     def __init__(self, url: str, index: str, *, limits: Limits | None = None) -> None:
-        # What an index may be called keeps `_all`, wildcards, lists and other paths out.
-        if not re.fullmatch(r"[^\W_A-Z][^\WA-Z]*(?:[.+-]+[^\WA-Z]+)*", index):
+        if not _INDEX_NAME.fullmatch(index):
             raise ValueError(f"index is {index!r}; give the name of one index, in small letters")
-        api_key, basic = os.environ.get(KEY, ""), os.environ.get(BASIC, "")
-        secret = f"Basic {base64.b64encode(basic.encode()).decode()}" if basic else ""
-        super().__init__(
-            url, f"/{index}/_search", f"ApiKey {api_key}" if api_key else secret, limits
-        )
-        self.name = f"the index {index} of {self._client.url.removesuffix(f'/{index}/_search')}"
+        path = f"/{index}/_search"
+        super().__init__(url, path, _read_elastic_authorization(), limits)
+        self.name = f"the index {index} of {self._client.url.removesuffix(path)}"
 
     def search(self, query: str, k: int) -> list[Passage]:
         """Return up to `k` passages, best first; raises `SearchFailure`."""
-        body = {
+        timeout_ms = max(1, round(self._client.limits.deadline * 1000))
+        request = {
             "size": k,
             "query": {"multi_match": {"query": query, "fields": ["title", "text"]}},
             "_source": ["title", "text"],
             "track_total_hits": False,
-            "timeout": f"{max(1, round(self._client.limits.deadline * 1000))}ms",
+            "timeout": f"{timeout_ms}ms",
         }
 
-        def read(answer: Node) -> list[Passage]:
-            # Where some of the index was not searched, passages that are absent would look like none.
-            if answer["timed_out"].boolean():
-                raise HttpFailure(Fault.TIMEOUT, "the search ran into its time limit")
-            shards = answer["_shards"]
-            if failed := shards["failed"].number():
-                first = shards["failures"].array()[:1] if "failures" in shards else []
-                why = repr(first[0].value)[:200] if first else "it does not say why"
-                raise HttpFailure(Fault.STATUS, f"{failed:g} of its shards failed: {why}")
-            return [_hit(hit) for hit in answer["hits"]["hits"].array()[:k]]
+        def read_passages(answer: Node) -> list[Passage]:
+            _check_all_was_searched(answer)
+            return [_read_elastic_hit(hit) for hit in answer["hits"]["hits"].array()[:k]]
 
-        return self._ask(body, read)
+        return self._ask(request, read_passages)
 
 
-def _hit(hit: Node) -> Passage:
+def _read_elastic_authorization() -> str:
+    """Return the `Authorization` header of the environment variables' secret, "" without one."""
+    api_key = os.environ.get(KEY, "")
+    if api_key:
+        return f"ApiKey {api_key}"
+    user_and_password = os.environ.get(BASIC, "")
+    if user_and_password:
+        return f"Basic {base64.b64encode(user_and_password.encode()).decode()}"
+    return ""
+
+
+def _check_all_was_searched(answer: Node) -> None:
+    """Raise `HttpFailure` if only a part of an index was searched.
+
+    Elasticsearch answers with the hits of that part, and the agent would take missing passages for
+    absent ones.
+    """
+    if answer["timed_out"].boolean():
+        raise HttpFailure(Fault.TIMEOUT, "the search ran into its time limit")
+    shards = answer["_shards"]
+    failed_count = shards["failed"].number()
+    if not failed_count:
+        return
+    reason = "it does not say why"
+    if "failures" in shards:
+        first_failure = shards["failures"].array()[:1]
+        if first_failure:
+            reason = repr(first_failure[0].value)[:200]
+    raise HttpFailure(Fault.STATUS, f"{failed_count:g} of its shards failed: {reason}")
+
+
+def _read_elastic_hit(hit: Node) -> Passage:
+    """Return the passage of one of `hits.hits`; raises `ShapeError`."""
     source = hit["_source"]
-    title = source["title"].string() if source.object().get("title") is not None else ""
+    has_title = source.object().get("title") is not None
+    title = source["title"].string() if has_title else ""
     return Passage(hit["_id"].identifier(), title, source["text"].string(), hit["_score"].number())
 
 
-def _passage(item: Node) -> Passage:
-    scored = "document" in item
-    document = item["document"] if scored else item
+def _read_search_r1_hit(hit: Node) -> Passage:
+    """Return the passage of a hit; raises `ShapeError`.
+
+    A hit is `{"document", "score"}`, or only a document.
+    """
+    has_score = "document" in hit
+    document = hit["document"] if has_score else hit
     contents = document["contents"].string()
     title, text = split_contents(contents)
-    # Without an id it gets one of its contents, so that the same passage always has the same.
-    made = hashlib.sha256(contents.encode()).hexdigest()[:16]
-    key = made if document.object().get("id") is None else document["id"].identifier()
-    return Passage(key, title, text, item["score"].number() if scored else 0.0)
+    if document.object().get("id") is not None:
+        passage_id = document["id"].identifier()
+    else:
+        # The same contents must always have the same id.
+        passage_id = hashlib.sha256(contents.encode()).hexdigest()[:16]
+    score = hit["score"].number() if has_score else 0.0
+    return Passage(passage_id, title, text, score)

@@ -1,4 +1,4 @@
-"""What back ends of a search have in common: passages, failures, and the text of a passage with its title."""
+"""What all search back ends share: the protocol `Retriever`, passages and failures."""
 
 import re
 from dataclasses import dataclass
@@ -7,12 +7,20 @@ from typing import Protocol
 from ..base import ToolFailure
 from ..http.failures import Fault
 
+# Control characters, and the line breaks of Unicode.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of a corpus; `score` says how well it fits a query, in the back end's own unit."""
+    """A piece of a corpus.
+
+    Args:
+        id: Names the passage in its corpus.
+        title: The title of the document it is from; may be empty.
+        text: The passage itself.
+        score: How well it matches a query, in the back end's own unit; 0 outside a search.
+    """
 
     id: str
     title: str
@@ -29,32 +37,38 @@ class SearchFailure(ToolFailure):
 
 
 class Retriever(Protocol):
-    """A back end. `search` may be called from any thread, by many at once."""
+    """A search back end. Many threads may call `search` at once."""
 
     @property
     def name(self) -> str:
         """What is searched, for messages."""
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """Return up to `k` passages, best first; raises `SearchFailure` when the back end cannot answer."""
+        """Return up to `k` passages, best first; raises `SearchFailure` if it cannot answer."""
 
     def close(self) -> None:
-        """Release what it holds; it may be called twice."""
+        """Release connections and the like; may be called twice."""
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    """Return the title and the text of Search-R1's `"title"\\ntext`; what has no such first line has no title."""
-    first, broken, rest = contents.partition("\n")
-    if broken and len(first) > 1 and first[0] == first[-1] == '"':
-        return first[1:-1], rest
+    r"""Split the `contents` of Search-R1's corpora into title and text.
+
+    `'"Paris"\nThe capital of France'` -> `("Paris", "The capital of France")`. If the first line is
+    not in quotes, the title is empty and the text is all of `contents`.
+    """
+    first_line, line_break, text = contents.partition("\n")
+    is_quoted = len(first_line) > 1 and first_line[0] == first_line[-1] == '"'
+    if line_break and is_quoted:
+        return first_line[1:-1], text
     return "", contents
 
 
 def join_contents(title: str, text: str) -> str:
-    """Return what `split_contents` takes apart."""
+    """Return the `contents` that `split_contents` splits into `title` and `text`."""
     return f'"{title}"\n{text}'
 
 
 def clean(text: str) -> str:
-    """Return `text` in one line, without control characters or what UTF-8 cannot carry."""
-    return " ".join(_CONTROL.sub(" ", text.encode("utf-8", "replace").decode()).split())
+    """Return `text` on one line, without control characters, and with `?` for lone surrogates."""
+    encodable = text.encode("utf-8", "replace").decode()
+    return " ".join(_CONTROL.sub(" ", encodable).split())

@@ -1,8 +1,9 @@
-"""A server of Search-R1's protocol (see `servers`) over any back end: `POST /retrieve` and `GET /health`.
+"""A server of Search-R1's protocol over any retriever: `POST /retrieve` and `GET /health`.
 
-`http.server` has what it shares with other servers, `http.hosts` who may ask. Here are the protocol, its limits, and
-the searches, each on a thread. Requests and answers have a limit together, so that many clients cannot fill the memory:
-an answer is counted from when it is found until its client has taken it.
+`http.server` has what our servers share, `http.hosts` who may ask. This module has the protocol,
+its limits, and the searches, each on a thread. All requests together, and all answers, may use so
+much memory and no more, so that many clients cannot fill it: an answer counts from when it is found
+until its client has taken it.
 """
 
 import asyncio
@@ -10,16 +11,14 @@ import hmac
 import logging
 import socket
 from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from ..http.failures import ShapeError
 from ..http.hosts import Hosts, is_loopback
 from ..http.json_values import Node, parse, serialize
 from ..http.server import (
-    CONNECTIONS,
-    HEAD,
-    PART,
     HeldBytes,
     Receive,
     Refusal,
@@ -31,20 +30,20 @@ from ..http.server import (
     patient_server,
     refuse,
 )
+from ..http.server_limits import CONNECTIONS, HEAD, PART
 from ..subprocesses.deadlines import start
 from .retriever import Passage, Retriever, SearchFailure, join_contents
 
-QUERIES = 4096  # in one request
+QUERIES = 4096  # queries in one request
 QUERY = 4096  # characters of a query
 TOPK = 100  # passages for a query
-PASSAGES = 2**15  # for all queries of a request
-DEFAULT_TOPK = 3  # where a request names none, as in Search-R1
+PASSAGES = 2**15  # passages for all queries of a request
+DEFAULT_TOPK = 3  # if a request names none, as in Search-R1
 BODY = 2**20  # bytes of a request
-BODIES = (
-    32 * 2**20
-)  # bytes of all requests at a time; those of up to `SMALL` bytes are taken beyond it
-ANSWERS = 128 * 2**20  # bytes of all answers at a time that are not taken yet, likewise
+BODIES = 32 * 2**20  # bytes of all requests at a time; each may have `SMALL` bytes in any case
+ANSWERS = 128 * 2**20  # bytes of all answers that are not sent yet; each may have `SMALL` likewise
 SEARCHERS = 8  # searches at once, each on a thread
+_METHODS = {"/retrieve": "POST", "/health": "GET"}  # by path
 
 _log = logging.getLogger(__name__)
 
@@ -58,35 +57,48 @@ def serve(
     token: str = "",
     allow_hosts: Collection[str] = (),
 ) -> Iterator[str]:
-    """Serve while the context lasts; its value is the URL. Port 0 is any that is free.
+    """Serve a retriever while the context lasts; the context's value is the server's URL.
 
-    token: what each request must bring in `Authorization: Bearer TOKEN`; a host beyond this machine needs one.
-    allow_hosts: names under which the server is asked, besides the address that is connected to and those of loopback.
+    At the end of the context, also by KeyboardInterrupt, requests under way get `GRACE` seconds.
+    The retriever is not closed.
 
-    The end of the context, a KeyboardInterrupt included, gives requests under way `GRACE` seconds. The back end is left
-    open. Raises ValueError for a host beyond this machine without a token, a token that no header can carry, a port out
-    of range; OSError where it cannot listen there; ImportError where uvicorn is not installed.
+    Args:
+        retriever: What is searched.
+        host: The name or address to listen on.
+        port: The port to listen on; 0 is any that is free.
+        token: What each request must have in `Authorization: Bearer TOKEN`; "" asks for none. A
+            host that other machines can reach needs one.
+        allow_hosts: Host names that requests may use, besides `host`, the address they connect to,
+            and loopback.
+
+    Raises:
+        ValueError: Other machines can reach the host and there is no token, no header can carry the
+            token, or the port is out of range.
+        OSError: The address cannot be listened on.
+        ImportError: uvicorn is not installed.
     """
-    app = _App(retriever, token, {host, *allow_hosts})
-    server, listener = patient_server(app, ws="none", lifespan="off"), _listen(host, port, token)
+    app = _App(retriever, token, names={host, *allow_hosts})
+    server = patient_server(app, ws="none", lifespan="off")
     app.connections = server.server_state.connections
-    port = listener.getsockname()[1]
+    listener = _listen(host, port, token)
 
     async def run() -> None:
         await server.serve([listener])
         for connection in list(app.connections):
             connection.transport.abort()
-        await asyncio.sleep(0)  # in which they close
+        await asyncio.sleep(0)  # lets the event loop close them
 
-    running = start(lambda: asyncio.run(run()), "turngym-serve")
+    server_end = start(lambda: asyncio.run(run()), "turngym-serve")
+    url_host = f"[{host}]" if ":" in host else host
     try:
-        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        yield f"http://{url_host}:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        running.result()
+        server_end.result()
 
 
 def _listen(host: str, port: int, token: str) -> socket.socket:
+    """Check the arguments of `serve` and return a listening socket; raises as `serve`."""
     if not 0 <= port <= 65535:
         raise ValueError(f"port is {port}; give one from 1 to 65535, or 0 for any that is free")
     if not (token.isascii() and token.isprintable() and " " not in token):
@@ -98,144 +110,184 @@ def _listen(host: str, port: int, token: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=CONNECTIONS)
-        # Its connections inherit it. Without, the body of an answer waits 40 ms for the client to confirm the head.
+        # Connections inherit this. With Nagle's algorithm, the body of an answer would wait 40 ms
+        # until the client confirms the head.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        why = error.strerror or error
         raise OSError(
-            f"cannot listen on {host}:{port}: {why}; give another host or port (0 is any)"
+            f"cannot listen on {host}:{port}: {error.strerror or error}; "
+            "give another host or port (0 is any)"
         ) from None
 
 
+@dataclass(frozen=True)
+class _RetrieveRequest:
+    """The body of `POST /retrieve`."""
+
+    queries: list[str]
+    topk: int  # passages for each query
+    with_scores: bool
+
+
 class _App:
+    """The ASGI application.
+
+    Args:
+        retriever: What is searched.
+        token: What requests must have; "" asks for none.
+        names: Host names that requests may use, besides loopback and the address they connect to.
+    """
+
     def __init__(self, retriever: Retriever, token: str, names: Collection[str]) -> None:
-        self._retriever, self._secret = retriever, f"Bearer {token}".encode() if token else b""
+        self._retriever = retriever
+        self._authorization = f"Bearer {token}".encode() if token else b""
         self._hosts = Hosts(names)
-        self._places, self._bodies, self._answers = (
-            asyncio.Semaphore(SEARCHERS),
-            HeldBytes(),
-            HeldBytes(),
-        )
-        self.connections: Collection[Any] = ()
+        self._free_searchers = asyncio.Semaphore(SEARCHERS)
+        self._request_bytes = HeldBytes()
+        self._answer_bytes = HeldBytes()
+        self.connections: Collection[Any] = ()  # of the server, all that are open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
         body = body_of(receive)
-        with self._answers.share() as share:
+        with self._answer_bytes.share() as answer_share:
             try:
-                try:
-                    parts = await self._answer(scope, body, share)
-                except Refusal as refusal:
-                    share.close()
+                answer_parts = await self._answer(scope, body, answer_share)
+            except Refusal as refusal:
+                answer_share.close()
+                with suppress(ConnectionError):  # the client is gone
                     await refuse(refusal, body, send)
-                    return
+                return
             except ConnectionError:
                 return
-            await _send(parts, share, send)
+            await _send_answer(answer_parts, answer_share, send)
 
-    async def _answer(self, scope: Scope, body: AsyncIterator[bytes], share: Share) -> list[bytes]:
+    async def _answer(
+        self, scope: Scope, body: AsyncIterator[bytes], answer_share: Share
+    ) -> list[bytes]:
+        """Return the JSON that answers a request, in parts.
+
+        Raises Refusal if there is no answer, ConnectionError if the client is gone.
+        """
         self._admit(scope)
-        path, method = scope["path"], scope["method"]
-        if (allowed := {"/retrieve": "POST", "/health": "GET"}.get(path)) is None:
+        path = scope["path"]
+        method = _METHODS.get(path)
+        if method is None:
             raise Refusal(
                 404, f"there is no {path[:80]!r} here; there are POST /retrieve and GET /health"
             )
-        if method != allowed:
-            raise Refusal(405, f"{path} takes {allowed}", allow=allowed)
-        if method == "GET":
+        if scope["method"] != method:
+            raise Refusal(405, f"{path} takes {method}", allow=method)
+        if path == "/health":
             return [serialize({"searching": self._retriever.name})]
-        return await self._retrieve(body, share)
+        return await self._retrieve(body, answer_share)
 
     def _admit(self, scope: Scope) -> None:
-        head, sent = dict(scope["headers"]), scope["headers"]
-        lines = [
-            scope["raw_path"],
-            scope["query_string"],
-            *(name + b": \r\n" + value for name, value in sent),
-        ]
-        if sum(map(len, lines)) > HEAD:
+        """Raise Refusal if a request's head is too large or has a wrong host, origin or token."""
+        fields = scope["headers"]
+        head_bytes = len(scope["raw_path"]) + len(scope["query_string"])
+        for name, value in fields:
+            head_bytes += len(name) + len(b": \r\n") + len(value)
+        if head_bytes > HEAD:
             raise Refusal(431, f"the head has more than {HEAD} bytes")
-        if b"content-length" in head and b"transfer-encoding" in head:
+        headers = dict(fields)
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # A proxy in front could read the body's end elsewhere (request smuggling).
             raise Refusal(400, "it has both Content-Length and Transfer-Encoding; send one of them")
         admit(self._hosts, scope)
-        if self._secret and not hmac.compare_digest(head.get(b"authorization", b""), self._secret):
-            raise Refusal(
-                401, "give the token: Authorization: Bearer TOKEN", www_authenticate="Bearer"
-            )
+        if self._authorization:
+            given = headers.get(b"authorization", b"")
+            if not hmac.compare_digest(given, self._authorization):
+                raise Refusal(
+                    401, "give the token: Authorization: Bearer TOKEN", www_authenticate="Bearer"
+                )
         if len(self.connections) > CONNECTIONS:
             raise Refusal(503, f"there are more than {CONNECTIONS} connections", retry_after="1")
 
-    async def _retrieve(self, body: AsyncIterator[bytes], share: Share) -> list[bytes]:
-        taken = bytearray()
-        with self._bodies.share() as held:
-            async for part in body:
-                taken += part
-                held.add(len(part), BODIES, "large requests")
-                if len(taken) > BODY:
+    async def _retrieve(self, body: AsyncIterator[bytes], answer_share: Share) -> list[bytes]:
+        """Read the body of `POST /retrieve` and return its answer in parts."""
+        received = bytearray()
+        with self._request_bytes.share() as request_share:
+            async for chunk in body:
+                received += chunk
+                request_share.add(len(chunk), BODIES, "large requests")
+                if len(received) > BODY:
                     raise Refusal(
                         413, f"the body has more than {BODY} bytes; send fewer queries at once"
                     )
-            return await self._results(*_read(bytes(taken)), share)
+            request = _parse_request(bytes(received))
+            return await self._search_all(request, answer_share)
 
-    async def _results(
-        self, queries: list[str], topk: int, scores: bool, share: Share
-    ) -> list[bytes]:
-        """Return the answer in parts, of which each but the first and the last has the passages of a query."""
+    async def _search_all(self, request: _RetrieveRequest, answer_share: Share) -> list[bytes]:
+        """Return the answer in parts: a frame around one part per query."""
+        results: list[bytes] = []
         try:
-            found = list[bytes]()
-            for at in range(
-                0, len(queries), SEARCHERS
-            ):  # so that many queries leave places to other requests
-                batch = queries[at : at + SEARCHERS]
-                found += await asyncio.gather(
-                    *(self._search(query, topk, scores, share) for query in batch)
-                )
+            # In batches: a request of many queries must not queue them all in front of another
+            # request.
+            for batch_start in range(0, len(request.queries), SEARCHERS):
+                batch = request.queries[batch_start : batch_start + SEARCHERS]
+                searches = [self._search(query, request, answer_share) for query in batch]
+                results += await asyncio.gather(*searches)
         except Refusal:
             raise
         except SearchFailure as failure:
             raise Refusal(502, str(failure)) from None
         except Exception as error:
-            _log.exception("the search of %r failed", queries)
+            _log.exception("the search of %r failed", request.queries)
             raise Refusal(500, f"the search failed: {type(error).__name__}: {error}") from error
-        return [
-            b'{"result": [',
-            *(b", " * (place > 0) + part for place, part in enumerate(found)),
-            b"]}",
-        ]
+        answer_parts = [b'{"result": [']
+        for number, result in enumerate(results):
+            answer_parts.append(result if number == 0 else b", " + result)
+        answer_parts.append(b"]}")
+        return answer_parts
 
-    async def _search(self, query: str, topk: int, scores: bool, share: Share) -> bytes:
-        def search() -> bytes:
-            return _shown(self._retriever.search(query, topk), scores)
+    async def _search(self, query: str, request: _RetrieveRequest, answer_share: Share) -> bytes:
+        """Return the passages for one query as JSON, counted in `answer_share`."""
 
-        async with self._places:
-            found = await asyncio.wrap_future(start(search, "turngym-serve-search"))
-        if share.held + len(found) > ANSWERS:
+        def search_and_serialize() -> bytes:
+            passages = self._retriever.search(query, request.topk)
+            return _serialize_passages(passages, with_scores=request.with_scores)
+
+        async with self._free_searchers:
+            search = start(search_and_serialize, "turngym-serve-search")
+            result = await asyncio.wrap_future(search)
+        if answer_share.held + len(result) > ANSWERS:
             raise Refusal(422, f"the answer has more than {ANSWERS} bytes; ask for fewer passages")
-        share.add(len(found), ANSWERS, "answers that nobody took yet")
-        return found
+        answer_share.add(len(result), ANSWERS, "answers that nobody took yet")
+        return result
 
 
-async def _send(parts: list[bytes], share: Share, send: Send) -> None:
-    """Send an answer bit by bit, so that what a slow client has not taken is here and counted."""
+async def _send_answer(answer_parts: list[bytes], answer_share: Share, send: Send) -> None:
+    """Send an answer in pieces of `PART` bytes, and empty `answer_parts`.
+
+    `send` waits until the client takes a piece. Until then the answer is here, where it is counted
+    in `answer_share`.
+    """
+    length = sum(len(part) for part in answer_parts)
     headers = [
         (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % sum(map(len, parts))),
+        (b"content-length", b"%d" % length),
     ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    parts.reverse()
-    waiting = bytearray()
-    while parts:
-        waiting += parts.pop()
-        for _ in range(len(waiting) // PART):
-            await send(
-                {"type": "http.response.body", "body": bytes(waiting[:PART]), "more_body": True}
-            )
-            del waiting[:PART]
-            share.give_back(min(PART, share.held))
-    await send({"type": "http.response.body", "body": bytes(waiting)})
+    answer_parts.reverse()  # so that `pop` frees the parts in their order
+    unsent = bytearray()
+    while answer_parts:
+        unsent += answer_parts.pop()
+        while len(unsent) >= PART:
+            piece = bytes(unsent[:PART])
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            del unsent[:PART]
+            # The brackets around the results are sent, too, but were not counted.
+            answer_share.give_back(min(PART, answer_share.held))
+    await send({"type": "http.response.body", "body": bytes(unsent)})
 
 
-def _read(body: bytes) -> tuple[list[str], int, bool]:
+def _parse_request(body: bytes) -> _RetrieveRequest:
+    """Read the body of `POST /retrieve`.
+
+    Raises Refusal: 400 if it is not a JSON object, 422 if a field is not as it should be.
+    """
     try:
         request = Node(parse(body))
         fields = request.object()
@@ -248,31 +300,37 @@ def _read(body: bytes) -> tuple[list[str], int, bool]:
                     f"{name[:80]!r} is no field; there are queries, topk and return_scores"
                 )
         queries = [query.string() for query in request["queries"].array()]
-        if (count := len(queries)) > QUERIES:
-            raise ShapeError(f"queries has {count} entries; at most {QUERIES} are answered at once")
-        if (longest := max(map(len, queries), default=0)) > QUERY:
+        if len(queries) > QUERIES:
+            raise ShapeError(
+                f"queries has {len(queries)} entries; at most {QUERIES} are answered at once"
+            )
+        longest = max((len(query) for query in queries), default=0)
+        if longest > QUERY:
             raise ShapeError(
                 f"queries has one of {longest} characters; at most {QUERY} are searched"
             )
-        topk = DEFAULT_TOPK if fields.get("topk") is None else request["topk"].integer(1, TOPK)
-        if topk * count > PASSAGES:
+        topk = DEFAULT_TOPK
+        if fields.get("topk") is not None:
+            topk = request["topk"].integer(1, TOPK)
+        if topk * len(queries) > PASSAGES:
             raise ShapeError(
-                f"{count} queries with topk {topk} ask for more than {PASSAGES} passages; ask for fewer"
+                f"{len(queries)} queries with topk {topk} ask for more than {PASSAGES} passages; "
+                "ask for fewer"
             )
-        return queries, topk, "return_scores" in request and request["return_scores"].boolean()
+        with_scores = "return_scores" in fields and request["return_scores"].boolean()
     except ShapeError as error:
         raise Refusal(422, str(error)) from None
+    return _RetrieveRequest(queries, topk, with_scores)
 
 
-def _shown(passages: list[Passage], scores: bool) -> bytes:
-    """Return the passages that a query found, as JSON."""
-
-    def document(passage: Passage) -> dict[str, Any]:
+def _serialize_passages(passages: list[Passage], *, with_scores: bool) -> bytes:
+    """Return the passages for a query as the JSON of Search-R1's protocol."""
+    documents: list[dict[str, Any]] = []
+    for passage in passages:
         # A title of several lines would end before the text begins.
-        shown = {
-            "id": passage.id,
-            "contents": join_contents(" ".join(passage.title.split()), passage.text),
-        }
-        return {"document": shown, "score": passage.score} if scores else shown
-
-    return serialize([document(passage) for passage in passages])
+        title = " ".join(passage.title.split())
+        document = {"id": passage.id, "contents": join_contents(title, passage.text)}
+        documents.append(
+            {"document": document, "score": passage.score} if with_scores else document
+        )
+    return serialize(documents)

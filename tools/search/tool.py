@@ -1,4 +1,4 @@
-"""The `search` tool: a query of the agent becomes numbered passages, cut to a length."""
+"""The `search` tool: the agent's query becomes a numbered list of passages."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,23 +9,26 @@ from ..base import Status, ToolResult
 from ..json_schema import check_arguments, make_schema
 from .retriever import Passage, Retriever, clean
 
-TITLE = 200  # characters of a title that are shown
-FRAME = 20  # characters around a title and a text, up to `Doc 99(Title: "") `
+TITLE_CHARS = 200  # characters of a title that are shown
+FRAME_CHARS = 20  # characters that a passage adds to its title and text, as `Doc 99(Title: "") `
+NOTICE_CHARS = 100  # characters of the notice that a query was cut, at most
 
 
 class Search:
-    """Searches a back end; forks share it, and the last of them to be closed closes it.
+    """A tool that searches a back end. Forks share it; the last of them to be closed closes it.
 
-    `found` holds the ids of the passages that each search of the episode has shown, best first. A call raises
-    `SearchFailure` where the back end cannot answer.
+    `found` has, for each search of the episode, the ids of the passages it showed, best first. A
+    call raises `SearchFailure` if the back end cannot answer.
 
     Args:
         retriever: The back end.
         k: How many passages a search shows, at least 1.
-        passage_chars: Characters of a passage's text that are shown, at least 16; a longer one is cut at a word.
-        max_query: Characters of a query that are searched, at least 1; of a longer one, the head.
+        passage_chars: Characters of a passage's text that are shown, at least 16; a longer one is
+            cut at a word.
+        max_query: Characters of a query that are searched, at least 1; of a longer one, the first.
 
-    Raises ValueError where a limit is out of range.
+    Raises:
+        ValueError: A limit is out of range.
     """
 
     name = "search"
@@ -33,77 +36,88 @@ class Search:
     def __init__(
         self, retriever: Retriever, k: int = 3, passage_chars: int = 1000, max_query: int = 512
     ) -> None:
-        for what, value, least in (
-            ("k", k, 1),
-            ("passage_chars", passage_chars, 16),
-            ("max_query", max_query, 1),
-        ):
-            if type(value) is not int or value < least:
-                raise ValueError(f"{what} is {value!r}; it must be an int of at least {least}")
-        self.retriever, self.k, self.passage_chars, self.max_query = (
-            retriever,
-            k,
-            passage_chars,
-            max_query,
-        )
+        _check_at_least("k", k, 1)
+        _check_at_least("passage_chars", passage_chars, 16)
+        _check_at_least("max_query", max_query, 1)
+        self.retriever = retriever
+        self.k = k
+        self.passage_chars = passage_chars
+        self.max_query = max_query
         self.found: list[tuple[str, ...]] = []
-        self._users = [self]  # of the back end; all forks share the list
+        self._open_forks = [self]  # all forks share this list
 
     @property
     def schema(self) -> dict[str, Any]:
         best = "passage that fits" if self.k == 1 else f"{self.k} passages that fit"
-        what = f"Search a collection of texts. You see the {best} your query best."
+        description = f"Search a collection of texts. You see the {best} your query best."
         query = {"type": "string", "description": "what to look for"}
-        return make_schema(self.name, what, {"query": query}, ["query"])
+        return make_schema(self.name, description, {"query": query}, ["query"])
 
     @property
-    def longest(self) -> int:  # how many characters a result can have
-        return self.k * (self.passage_chars + TITLE + FRAME) + 100
+    def longest(self) -> int:
+        """The most characters that a result can have."""
+        return self.k * (self.passage_chars + TITLE_CHARS + FRAME_CHARS) + NOTICE_CHARS
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Search `arguments["query"]` and show the passages, a line each.
+
+        Raises:
+            SearchFailure: The back end cannot answer.
+        """
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
-        query, notice, seen = (
-            clean(arguments["query"]),
-            "",
-            self.found,
-        )  # a reset meanwhile begins another list
+        found = self.found  # of this episode: `reset` during the search begins another list
+        query = clean(arguments["query"])
         if not query:
             return ToolResult(Status.ERROR, "the query is empty; write what to look for")
+        notice = ""
         if len(query) > self.max_query:
-            notice = f"(The query has {len(query)} characters; its first {self.max_query} were searched.)\n"
+            notice = (
+                f"(The query has {len(query)} characters; "
+                f"its first {self.max_query} were searched.)\n"
+            )
             query = query[: self.max_query].rstrip()
         passages = self.retriever.search(query, self.k)[: self.k]
-        seen.append(tuple(passage.id for passage in passages))
-        shown = "\n".join(f"Doc {i}{self._show(passage)}" for i, passage in enumerate(passages, 1))
-        return ToolResult(Status.OK, notice + (shown or "No passage was found."))
+        found.append(tuple(passage.id for passage in passages))
+        if not passages:
+            return ToolResult(Status.OK, f"{notice}No passage was found.")
+        lines = [self._show(number, passage) for number, passage in enumerate(passages, start=1)]
+        return ToolResult(Status.OK, notice + "\n".join(lines))
 
     def reset(self) -> None:
         self.found = []
 
     def fork(self) -> "Search":
-        """Return a tool on the same back end that has found the same."""
+        """Return a tool on the same back end, with the same searches in `found`."""
         twin = copy(self)
         twin.found = list(self.found)
-        self._users.append(twin)
+        self._open_forks.append(twin)
         return twin
 
     def close(self) -> None:
-        """Close the back end, unless another fork still uses it."""
-        with suppress(ValueError):  # it is closed already
-            self._users.remove(self)
-            if not self._users:
+        """Close the back end, unless another fork still uses it; may be called twice."""
+        with suppress(ValueError):  # this fork is not in the list any more: it is closed already
+            self._open_forks.remove(self)
+            if not self._open_forks:
                 self.retriever.close()
 
-    def _show(self, passage: Passage) -> str:
-        return f'(Title: "{shorten(clean(passage.title), TITLE)}") {shorten(clean(passage.text), self.passage_chars)}'
+    def _show(self, number: int, passage: Passage) -> str:
+        title = shorten(clean(passage.title), TITLE_CHARS)
+        text = shorten(clean(passage.text), self.passage_chars)
+        return f'Doc {number}(Title: "{title}") {text}'
 
 
-def shorten(text: str, most: int) -> str:
-    """Return at most `most` characters of `text`, cut behind a word and marked with `…` where it is longer."""
-    if len(text) <= most:
+def shorten(text: str, max_chars: int) -> str:
+    """Cut a text to at most `max_chars` characters, at the end of a word, and append `…`."""
+    if len(text) <= max_chars:
         return text
-    head = text[: most - 1]
-    if not text[most - 1].isspace() and " " in head:
+    head = text[: max_chars - 1]
+    cuts_a_word = not text[max_chars - 1].isspace()
+    if cuts_a_word and " " in head:
         head = head.rpartition(" ")[0]
     return f"{head.rstrip()}…"
+
+
+def _check_at_least(name: str, value: int, minimum: int) -> None:
+    if type(value) is not int or value < minimum:  # `type`, as True is an instance of int
+        raise ValueError(f"{name} is {value!r}; it must be an int of at least {minimum}")

@@ -1,38 +1,44 @@
-"""Text of scripts that put no blanks between words: Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese and others.
+"""Text of scripts without spaces between words.
 
-A sentence of such a script is one run of characters, in which no rule of ours knows the words. So it is searched by its
-pairs of characters, as Lucene's CJKAnalyzer does, and by single ones where a query has no more. Korean has blanks, but
-its words carry endings that a query does not have. A simplified character is not its traditional form.
+These are Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese and others. A sentence of such a
+script is one run of characters, and nothing here knows its words. So it is searched by pairs of
+neighbouring characters, as Lucene's CJKAnalyzer does; a single character is searched only if a
+query has no pair. Korean does have spaces, but its words carry endings that a query lacks.
+Simplified and traditional Chinese characters are not matched with each other.
+
+`has_unspaced` tells whether a text has such a script, `split_passage` and `split_query` give the
+pieces that are indexed and searched.
 """
 
 import re
 import unicodedata
 
-# First and last code points, without these scripts' own digits and punctuation, behind Unicode's normal form NFKC.
+# First and last code points of these scripts' letters after NFKC normalization, without digits and
+# punctuation.
 _RANGES = (
     (0x0E01, 0x0E3A),  # Thai
     (0x0E40, 0x0E4E),
     (0x0E81, 0x0ECE),  # Lao
     (0x0EDC, 0x0EDF),
-    (0x0F00, 0x0F00),  # Tibetan, whose dots part syllables
+    (0x0F00, 0x0F00),  # Tibetan, whose dots separate syllables
     (0x0F35, 0x0F39),
     (0x0F3E, 0x0FBC),
     (0x1000, 0x103F),  # Burmese
     (0x1050, 0x108F),
     (0x109A, 0x109D),
-    (0x1100, 0x11FF),  # Korean, parts of syllables
+    (0x1100, 0x11FF),  # Korean, components of syllables
     (0x1780, 0x17D3),  # Khmer
     (0x17DC, 0x17DD),
     (0x1950, 0x19CF),  # Tai Le, New Tai Lue
     (0x1A20, 0x1A7C),  # Tai Tham
     (0x1B00, 0x1B4C),  # Balinese
     (0x2E80, 0x2FD5),  # Chinese radicals
-    (0x3005, 0x3007),  # Chinese signs of repetition, and zero
+    (0x3005, 0x3007),  # Chinese iteration marks and zero
     (0x3021, 0x3029),
     (0x3031, 0x3035),
     (0x3038, 0x303C),
     (0x3041, 0x309F),  # Hiragana
-    (0x30A1, 0x30FA),  # Katakana, and behind its dot
+    (0x30A1, 0x30FA),  # Katakana, before and after its middle dot
     (0x30FC, 0x30FF),
     (0x3105, 0x318E),  # Bopomofo, Korean letters
     (0x31A0, 0x31BF),
@@ -52,56 +58,75 @@ _RANGES = (
     (0x20000, 0x3FFFD),  # Chinese characters
 )
 _UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in _RANGES)
-_RUN = re.compile(f"[{_UNSPACED}]+")
-_ANY = re.compile(
+_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
+# Also the compatibility characters that NFKC turns into characters of these scripts, such as "㈱"
+# and "ﾃ".
+_BEFORE_NFKC = re.compile(
     f"[{_UNSPACED}\u3190-\u319f\u3200-\u33ff\uff65-\uffdc\U0001f200-\U0001f265]"
-)  # also what NFKC makes them of
-_MIXED = re.compile(
-    rf"(?:[{_UNSPACED}]|[^\W_])+"
-)  # runs in which words of other scripts may be enclosed
+)
+# Runs without a space, in which words of other scripts may be enclosed: "AI技术", "2008年".
+_MIXED_RUN = re.compile(rf"(?:[{_UNSPACED}]|[^\W_])+")
 _WORD = re.compile(r"[^\W_]+")
 
 
 def has_unspaced(text: str) -> bool:
-    """Return whether `text` has a character of a script without blanks between words."""
-    return not text.isascii() and _ANY.search(text) is not None
+    """Return whether `text` has a character of a script without spaces between words."""
+    return not text.isascii() and _BEFORE_NFKC.search(text) is not None
 
 
-def pieces(text: str) -> tuple[list[str], list[str]]:
-    """Return what a text of such scripts is searched by: characters and pairs, and the words enclosed by them.
+def split_passage(text: str) -> tuple[list[str], list[str]]:
+    """Split the parts of a passage in scripts without spaces into what they are indexed by.
 
-    Enclosed is a word of another script with no blank in between, as `AI` and `2008` in `AI技术` and `2008年`; it is
-    lower-cased and without accents. Both are empty for a text that has no such script.
+    Returns:
+        characters: Every character of such a script, and every pair of neighbours.
+        enclosed_words: The words of other scripts with no space between them and such a character,
+            as `AI` in `AI技术` and `2008` in `2008年`, in lower case and without accents.
+        Both are empty if the text has no such script.
     """
     if text.isascii():
         return [], []
-    normal = unicodedata.normalize("NFKC", text)
-    parts = list[str]()
-    for run in _RUN.findall(normal):
-        for at, character in enumerate(run):
-            parts.append(character)
-            parts += [run[at : at + 2]] if at + 1 < len(run) else []
-    mixed = (run for run in _MIXED.findall(normal) if _RUN.search(run)) if parts else ()
-    return parts, [word for run in mixed for word in folded(_RUN.sub(" ", run))]
+    normalized = unicodedata.normalize("NFKC", text)
+    characters: list[str] = []
+    for run in _UNSPACED_RUN.findall(normalized):
+        for i, character in enumerate(run):
+            characters.append(character)
+            if i + 1 < len(run):
+                characters.append(run[i : i + 2])
+    if not characters:
+        return [], []
+    enclosed_words: list[str] = []
+    for mixed_run in _MIXED_RUN.findall(normalized):
+        if _UNSPACED_RUN.search(mixed_run):
+            enclosed_words += fold_words(_UNSPACED_RUN.sub(" ", mixed_run))
+    return characters, enclosed_words
 
 
-def sought(text: str) -> list[str]:
-    """Return the pieces that a query is searched by: pairs, and single characters where they have no neighbour."""
-    found = list[str]()
-    for run in _RUN.findall(unicodedata.normalize("NFKC", text)):
-        found += [run[at : at + 2] for at in range(len(run) - 1)] or [run]
-    return found
+def split_query(text: str) -> list[str]:
+    """Split the parts of a query in scripts without spaces into what they are searched by.
+
+    These are the pairs of neighbouring characters; a character without a neighbour stands by
+    itself.
+    """
+    pieces: list[str] = []
+    for run in _UNSPACED_RUN.findall(unicodedata.normalize("NFKC", text)):
+        if len(run) == 1:
+            pieces.append(run)
+        else:
+            pieces += [run[i : i + 2] for i in range(len(run) - 1)]
+    return pieces
 
 
-def without_unspaced(text: str) -> str:
-    """Return what a text has in other scripts, with a blank for each run that is left out."""
-    return _RUN.sub(" ", unicodedata.normalize("NFKC", text))
+def remove_unspaced(text: str) -> str:
+    """Return `text` with a space in place of each run in a script without spaces between words."""
+    return _UNSPACED_RUN.sub(" ", unicodedata.normalize("NFKC", text))
 
 
-def folded(text: str) -> list[str]:
-    """Return the words of a text, runs of letters and digits, in lower case and without accents."""
+def fold_words(text: str) -> list[str]:
+    """Return the words of `text`, runs of letters and digits, in lower case and without accents."""
     if not text.isascii():
+        # NFKD splits "é" into "e" and a combining accent.
+        decomposed = unicodedata.normalize("NFKD", text)
         text = "".join(
-            c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)
+            character for character in decomposed if not unicodedata.combining(character)
         )
     return _WORD.findall(text.lower())

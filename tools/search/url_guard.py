@@ -1,7 +1,8 @@
-"""Which URLs an agent may open: public addresses only, checked as text and behind every name.
+"""Which URLs an agent may open: only those whose host is on the public internet.
 
-A URL is read strictly: what two programs could read in two ways is refused. Every address of its host must be a public
-one, by the IANA special-purpose registries (RFC 6890); names are those of RFC 6761, RFC 8375 and ICANN's `.internal`.
+`read_url` reads a URL strictly: if two programs could read it in two ways, it is refused. `Guard`
+then looks up its host, whose addresses must all be public by the IANA special-purpose registries
+(RFC 6890). Names for private networks are those of RFC 6761, RFC 8375 and ICANN's `.internal`.
 """
 
 import re
@@ -17,28 +18,40 @@ import httpx
 
 from ..subprocesses.deadlines import within
 
-Resolve = Callable[[str, int], Sequence[str]]
+Resolve = Callable[[str, int], Sequence[str]]  # host and port to the host's addresses
 PORTS = {"http": 80, "https": 443}
-LONGEST = 2048  # characters of a URL
+MAX_URL_CHARS = 2048
 _SPECIAL = tomllib.loads(Path(__file__).with_name("special.toml").read_text("utf-8"))
-_SPECIAL4, _SPECIAL6, _GLOBAL6, _EMBEDDING = (
-    tuple(map(ip_network, _SPECIAL[name].split()))
-    for name in ("ipv4", "ipv6", "global6", "embedding")
-)
+_SPECIAL_IPV4 = tuple(ip_network(network) for network in _SPECIAL["ipv4"].split())
+_SPECIAL_IPV6 = tuple(ip_network(network) for network in _SPECIAL["ipv6"].split())
+_GLOBAL_IPV6 = ip_network(_SPECIAL["global6"])
+# IPv6 networks whose addresses carry an IPv4 address in their last 32 bits.
+_EMBEDS_IPV4 = tuple(ip_network(network) for network in _SPECIAL["embedding"].split())
 _PRIVATE_NAMES = frozenset(_SPECIAL["names"].split())
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
-_AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{0,5}))?")
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{0,5}))?")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")  # of a host name, between two dots
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class Blocked(ValueError):
-    """A page that an agent must not ask for; the text is for the agent and names no address but what it wrote."""
+    """A page that an agent must not ask for.
+
+    The message is for the agent. It names no address that was looked up, as it may be one of a
+    private network.
+    """
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a page is: a URL in parts, all ASCII; `host` is a name without its last dot, or an address."""
+    """A URL in parts, all of them ASCII.
+
+    Args:
+        scheme: `http` or `https`.
+        host: A host name without a dot at its end, or an IP address without brackets.
+        port: The port.
+        target: Path and query, from the first `/` on.
+    """
 
     scheme: str
     host: str
@@ -47,150 +60,188 @@ class Place:
 
     @property
     def authority(self) -> str:
-        """The host, in brackets where IPv6, and the port unless it is the scheme's own."""
+        """The host, an IPv6 address in brackets, and the port if it is not the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The URL in the one spelling that is used from here on."""
+        """The URL in its normal form."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
 
 def read_url(text: str) -> Place:
-    """Read an absolute URL; raises `Blocked` that says what is wrong with it."""
-    if len(text := text.strip(" \t\r\n")) > LONGEST:
-        raise Blocked(f"the URL is {len(text)} characters long; at most {LONGEST} are allowed")
+    """Read an absolute URL; raises `Blocked`, whose message says what is wrong with it."""
+    text = text.strip(" \t\r\n")
+    if len(text) > MAX_URL_CHARS:
+        raise Blocked(
+            f"the URL is {len(text)} characters long; at most {MAX_URL_CHARS} are allowed"
+        )
     if _FORBIDDEN.search(text):
         raise Blocked("the URL holds a control character, a backslash or a lone surrogate")
-    scheme, mark, rest = text.partition("://")
-    if not mark or (scheme := scheme.lower()) not in PORTS:
+    scheme, separator, after_scheme = text.partition("://")
+    scheme = scheme.lower()
+    if not separator or scheme not in PORTS:
         raise Blocked("only a URL that begins with http:// or https:// can be visited")
-    authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    host, port = _split(authority)
-    target = quote(rest[len(authority) :].partition("#")[0], safe="%/?:@!$&'()*+,;=~[]|")
-    return Place(
-        scheme,
-        _read_host(host),
-        port or PORTS[scheme],
-        target if target.startswith("/") else f"/{target}",
-    )
+    authority = re.split("[/?#]", after_scheme, maxsplit=1)[0]
+    host, port = _split_authority(authority)
+    target, _, _fragment = after_scheme[len(authority) :].partition("#")
+    target = quote(target, safe="%/?:@!$&'()*+,;=~[]|")
+    if not target.startswith("/"):
+        target = f"/{target}"
+    return Place(scheme, _read_host(host), port or PORTS[scheme], target)
 
 
 def follow(place: Place, location: str) -> Place:
-    """Return where a redirect leads; raises `Blocked` for a URL that is none and for a step from https down to http."""
+    """Return the place that a redirect leads to.
+
+    Args:
+        place: The page that redirects.
+        location: Its `Location` header.
+
+    Raises:
+        Blocked: `location` is no URL, or leads from https down to http.
+    """
     try:
         url = urljoin(place.url, location.strip())
     except ValueError:
         raise Blocked("the page redirects to a URL that is none") from None
-    if (place.scheme, (goal := read_url(url)).scheme) == ("https", "http"):
+    goal = read_url(url)
+    if place.scheme == "https" and goal.scheme == "http":
         raise Blocked("the page redirects from https to http")
     return goal
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IPv4 or IPv6 address, in its usual spelling, is one of the public internet."""
+    """Return whether an IP address, in its usual spelling, is one of the public internet."""
     try:
         ip = ip_address(address)
     except ValueError:
         return False
     if isinstance(ip, IPv4Address):
-        return not any(ip in network for network in _SPECIAL4)
-    if ip.scope_id is not None:
+        return not any(ip in network for network in _SPECIAL_IPV4)
+    if ip.scope_id is not None:  # the zone of a link-local address, as in "fe80::1%eth0"
         return False
-    if any(ip in network for network in _EMBEDDING):
-        return is_public(str(IPv4Address(int(ip) & 0xFFFFFFFF)))
-    return ip in _GLOBAL6[0] and not any(ip in network for network in _SPECIAL6)
+    if any(ip in network for network in _EMBEDS_IPV4):
+        embedded = IPv4Address(int(ip) & 0xFFFFFFFF)
+        return is_public(str(embedded))
+    return ip in _GLOBAL_IPV6 and not any(ip in network for network in _SPECIAL_IPV6)
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """Return all addresses of a host name; raises OSError where there are none."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    """Return all addresses of a host name, each once; raises OSError if there are none."""
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(socket_address[0]) for *_, socket_address in entries]
+    return list(dict.fromkeys(addresses))
 
 
 class Guard:
-    """Says for a place to which addresses a connection may be made.
+    """Decides whether a place may be visited, and at which addresses.
 
-    allow: What is open although it would be blocked: `host` and `host:port` for whatever addresses that host has,
-        `:port` for that port of all public hosts.
-    resolve: Gives the addresses of a name, as `look_up` does.
+    Args:
+        allow: Hosts that may be visited although they would be blocked: `host` or `host:port` for
+            any address of that host, `:port` for that port of all public hosts.
+        resolve: Returns the addresses of a host name, as `look_up` does.
 
-    Raises ValueError where an entry of `allow` is none.
+    Raises:
+        ValueError: An entry of `allow` cannot be read.
     """
 
     def __init__(self, allow: Collection[str] = (), resolve: Resolve = look_up) -> None:
-        self._allow = frozenset(map(_read_entry, (allow,) if isinstance(allow, str) else allow))
+        entries = [allow] if isinstance(allow, str) else allow
+        # Host and port; a host of "" stands for all public hosts, a port of None for the usual
+        # ones.
+        self._allowed = frozenset(_read_allow_entry(entry) for entry in entries)
         self._resolve = resolve
 
-    def check(self, place: Place, seconds: float) -> tuple[str, ...]:
-        """Return the addresses of a place, resolved once and all checked; a connection must be made to one of these.
+    def check(self, place: Place, timeout: float) -> tuple[str, ...]:
+        """Look up the addresses of a place, once, and check all of them.
 
-        Raises `Blocked`, OSError where the host has no address, and `Overdue` after `seconds`.
+        A connection must be made to one of these addresses: a second lookup could give others.
+
+        Args:
+            place: The place.
+            timeout: Seconds that the lookup may take.
+
+        Raises:
+            Blocked: The place must not be visited.
+            OSError: The host has no address.
+            Overdue: The lookup took longer than `timeout`.
         """
         host, port = place.host, place.port
-        usual = port in PORTS.values()
-        opened = (host, port) in self._allow or (usual and (host, None) in self._allow)
-        if not opened and not usual and ("", port) not in self._allow:
+        is_usual_port = port in PORTS.values()
+        is_allowed = (host, port) in self._allowed
+        if is_usual_port and (host, None) in self._allowed:
+            is_allowed = True
+        is_allowed_port = is_usual_port or ("", port) in self._allowed
+        if not is_allowed and not is_allowed_port:
             raise Blocked(
                 f"port {port} cannot be visited; {' and '.join(map(str, PORTS.values()))} can"
             )
-        literal = ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
-        if (
-            not opened
-            and not literal
-            and ("." not in host or host.rpartition(".")[2] in _PRIVATE_NAMES)
-        ):
+        last_label = host.rpartition(".")[2]
+        is_address = ":" in host or _NUMBER.fullmatch(last_label) is not None
+        is_private_name = "." not in host or last_label in _PRIVATE_NAMES
+        if is_private_name and not is_address and not is_allowed:
             raise Blocked(f"{host} is not a public host")
-        addresses = (
-            [host]
-            if literal
-            else within(seconds, lambda: self._resolve(host, port), "a host name's lookup")
-        )
+        addresses: Sequence[str] = [host]
+        if not is_address:
+            addresses = within(timeout, lambda: self._resolve(host, port), "a host name's lookup")
         if not addresses:
             raise OSError(f"{host} has no address")
-        if not opened and not all(map(is_public, addresses)):
+        if not is_allowed and not all(is_public(address) for address in addresses):
             raise Blocked(f"{host} is not a public host")
         return tuple(addresses)
 
 
-def _split(authority: str) -> tuple[str, int | None]:
+def _split_authority(authority: str) -> tuple[str, int | None]:
+    """Return host and port of `host[:port]`, the port None if there is none; raises `Blocked`."""
     if "@" in authority:
         raise Blocked("the URL holds a user name or a password")
-    if (parts := _AUTHORITY.fullmatch(authority)) is None:
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
         raise Blocked("the URL's host or port cannot be read")
-    port = int(parts[2]) if parts[2] else None
+    port = int(match["port"]) if match["port"] else None
     if port is not None and not 0 < port < 2**16:
         raise Blocked(f"there is no port {port}")
-    return parts[1], port
+    return match["host"], port
 
 
 def _read_host(text: str) -> str:
+    """Return a URL's host in its normal form: a name in lower case and ASCII, or an IP address.
+
+    Raises `Blocked` for anything else, as an address in an unusual spelling.
+    """
     problem = Blocked("the URL's host is neither a host name nor an address in its usual spelling")
     try:
         if text.startswith("["):
             if "%" in text:  # the zone of a link-local address
                 raise problem
             return str(IPv6Address(text[1:-1]))
-        if not (host := text.lower()).isascii():
+        host = text.lower()
+        if not host.isascii():
             host = httpx.URL(scheme="http", host=host).raw_host.decode("ascii")  # by IDNA 2008
         host = host.removesuffix(".")
         labels = host.split(".")
-        if _NUMBER.fullmatch(
-            labels[-1]
-        ):  # else inet_aton would read 2130706433, 0x7f.1 and 0177.0.0.1 as addresses
+        # If the last label is a number, the C library's inet_aton would read an address, as from
+        # 2130706433, 0x7f.1 and 0177.0.0.1. Here only the usual spelling is one.
+        if _NUMBER.fullmatch(labels[-1]):
             return str(IPv4Address(host))
     except (ValueError, httpx.InvalidURL):
         raise problem from None
-    if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise problem
     return host
 
 
-def _read_entry(entry: str) -> tuple[str, int | None]:
+def _read_allow_entry(entry: str) -> tuple[str, int | None]:
+    """Return host and port of an `allow` entry, as `host`, `host:port` or `:port`.
+
+    Raises ValueError.
+    """
     try:
-        host, port = _split(entry)
-        return _read_host(host) if host or port is None else "", port
+        host, port = _split_authority(entry)
+        is_port_only = not host and port is not None
+        return ("" if is_port_only else _read_host(host)), port
     except Blocked as problem:
         raise ValueError(
             f"allow holds {entry!r}: {problem}; write host, host:port or :port"

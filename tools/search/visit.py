@@ -1,7 +1,8 @@
-"""The `visit` tool: an agent gives a URL and reads the page.
+"""The `visit` tool: the agent gives a URL and reads the page.
 
-The agent chooses where the connection goes, so nothing about a page is an infrastructure failure: a host that does not
-answer, or a name that cannot be looked up, is for the agent to read. Else it could void an episode that goes badly.
+The agent chooses where the connection goes, so nothing about a page is an infrastructure failure:
+if a host does not answer or a name cannot be looked up, the agent reads that as the result.
+Otherwise an agent could void an episode that goes badly.
 """
 
 import ssl
@@ -13,23 +14,28 @@ from ..checks import check_range
 from ..json_schema import check_arguments, make_schema
 from ..subprocesses.deadlines import Overdue
 from .fetch import HTML, Page, Unread, fetch
-from .html_text import decode, plain, read_html
+from .html_text import PageText, clean_plain_text, decode, read_html
 from .url_guard import Blocked, Guard, Resolve, look_up
 
 
 class Visit(StatelessTool):
-    """Shows the agent the text of a page on the public internet.
+    """A tool that shows the agent the text of a page on the public internet.
 
-    timeout: Seconds of wall-clock time that a visit may take, name lookup and redirects included, 0.01 to 600.
-    max_chars: Characters of a page's text that the agent sees, 64 to 1048576; of a longer one, the head.
-    max_bytes: Bytes of a page, compressed and not, 1024 to 67108864; a larger one is not shown.
-    links: Whether links are shown, as `[text](URL)`.
-    allow: What is open although it would be blocked: `host` or `host:port` for whatever addresses that host has,
-        `:port` for that port of all public hosts.
-    resolve: Gives the addresses of a name, as `look_up` does.
-    tls: Whom to trust; None is the usual authorities.
+    Args:
+        timeout: Seconds of wall-clock time for a visit, name lookup and redirects included, 0.01 to
+            600.
+        max_chars: Characters of a page's text that the agent sees, 64 to 1048576; of a longer one,
+            the first.
+        max_bytes: Bytes of a page, compressed and not, 1024 to 67108864; a larger one is not shown.
+        links: Whether links are shown, as `[text](URL)`.
+        allow: Hosts that may be visited although they would be blocked: `host` or `host:port` for
+            any address of that host, `:port` for that port of all public hosts.
+        resolve: Returns the addresses of a host name, as `look_up` does.
+        tls: The TLS settings, which say whose certificates are trusted; None trusts the usual
+            authorities.
 
-    Raises ValueError where a limit is out of range, or an entry of `allow` is none.
+    Raises:
+        ValueError: A limit is out of range, or an entry of `allow` cannot be read.
     """
 
     name = "visit"
@@ -47,26 +53,31 @@ class Visit(StatelessTool):
         check_range("timeout", timeout, 0.01, 600, "seconds")
         check_range("max_chars", max_chars, 64, 2**20, "characters")
         check_range("max_bytes", max_bytes, 2**10, 2**26, "bytes")
-        self.timeout, self.max_chars, self.max_bytes, self.links = (
-            timeout,
-            max_chars,
-            max_bytes,
-            links,
-        )
-        self._guard, self._tls = Guard(allow, resolve), tls
+        self.timeout = timeout
+        self.max_chars = max_chars
+        self.max_bytes = max_bytes
+        self.links = links
+        self._guard = Guard(allow, resolve)
+        self._tls = tls
 
     @property
     def schema(self) -> dict[str, Any]:
-        what = "Read a page of the internet by its URL. You see its title and its text."
+        description = "Read a page of the internet by its URL. You see its title and its text."
         url = {"type": "string", "description": "the page's URL, from http:// or https:// on"}
-        return make_schema(self.name, what, {"url": url}, ["url"])
+        return make_schema(self.name, description, {"url": url}, ["url"])
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Read the page at `arguments["url"]`; what stands in the way is the text of the result."""
+        """Return the text of the page at `arguments["url"]`, or why it cannot be read."""
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
         try:
-            page = fetch(arguments["url"], self._guard, self.timeout, self.max_bytes, self._tls)
+            page = fetch(
+                arguments["url"],
+                self._guard,
+                timeout=self.timeout,
+                max_bytes=self.max_bytes,
+                tls=self._tls,
+            )
         except Blocked as problem:
             return ToolResult(Status.REJECTED, f"blocked: {problem}")
         except Unread as problem:
@@ -78,14 +89,15 @@ class Visit(StatelessTool):
         return ToolResult(Status.OK, self._show(page))
 
     def _show(self, page: Page) -> str:
-        text, is_html = decode(page.body, page.charset, page.kind in HTML), page.kind in HTML
-        read = (
-            read_html(text, page.url, self.max_chars, self.links)
-            if is_html
-            else ("", plain(text), True)
-        )
-        title, text, complete = read
-        if not complete or len(text) > self.max_chars:
+        """Return what the agent sees of a page: title, URL, and the text up to a length."""
+        is_html = page.media_type in HTML
+        source = decode(page.body, page.charset, is_html=is_html)
+        if is_html:
+            page_text = read_html(source, page.url, stop_after=self.max_chars, links=self.links)
+        else:
+            page_text = PageText(title="", text=clean_plain_text(source), is_complete=True)
+        text = page_text.text
+        if not page_text.is_complete or len(text) > self.max_chars:
             text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
-        head = f"{title}\n{page.url}" if title else page.url
+        head = f"{page_text.title}\n{page.url}" if page_text.title else page.url
         return f"{head}\n\n{text or '[the page has no text]'}"

@@ -23,7 +23,7 @@ from ...agents.journal import checkpoint
 from ...agents.journal.trees import Incident
 from ...agents.trajectory import Tree
 from ...envs.outcomes import EnvFailure
-from ...tools.formats.foreign import title
+from ...tools.formats.foreign import describe_format
 from ...tools.progress import Work
 from ..control.control import Request, Requests, State, Stats, numbers_of
 from ..data.batch import At, Now
@@ -213,7 +213,7 @@ class Loop:
         for name, foreign in foreign_calls(grown, self.rollouts.env).items():
             if name not in self._foreign:
                 self._foreign.add(name)
-                what = f"{foreign.turns} turns of the step hold a call in {title(name)}, not read; {foreign.fix}"
+                what = f"{foreign.turns} turns of the step hold a call in {describe_format(name)}, not read; {foreign.fix}"
                 self.logbook.add_incident(at.step + 1, Incident("foreign", what))
 
     def _propose(self, at: RunState, trees: list[Tree]) -> Learned:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tools.http.client import Connections, address
+from ....tools.http.client import Connections, normalize_address
 from ....tools.http.failures import Fault, HttpFailure, ShapeError
 from ....tools.http.json_values import Node, parse, serialize
 from ...engine import EngineFailure, EngineFault, Sampling, keyed_rng
@@ -115,7 +115,7 @@ class Replica:
     """
 
     def __init__(self, url: str, deadline: float = 300.0) -> None:
-        self.url, self.deadline = address(url).removesuffix("/v1"), deadline
+        self.url, self.deadline = normalize_address(url).removesuffix("/v1"), deadline
         self.model, self.why = "", ""
         self.up, self.inspected, self.flying = True, False, 0
         self._tries = itertools.count()

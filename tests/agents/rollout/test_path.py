@@ -273,11 +273,11 @@ CALL = {
 @pytest.mark.parametrize("name", sorted(set(CALL) & set(FORMATS)))
 def test_thought_ends_where_the_first_call_begins(name):
     text, format = CALL[name], get_format(name)
-    assert text[thought_length(text, format.begins(text)) :].startswith(
+    assert text[thought_length(text, format.find_start(text)) :].startswith(
         text.removeprefix("Let me see. ")
     )
     hidden = f"<think>{text}</think>{text}"
-    assert thought_length(hidden, format.begins(hidden)) == len(
+    assert thought_length(hidden, format.find_start(hidden)) == len(
         f"<think>{text}</think>Let me see. "
     )
 
@@ -294,7 +294,7 @@ def test_thought_ends_where_the_first_call_begins(name):
     ],
 )
 def test_without_a_call_thought_ends_at_the_box_or_with_the_last_thought_in_tags(text, thought):
-    assert text[: thought_length(text, get_format("tags").begins(text))] == thought
+    assert text[: thought_length(text, get_format("tags").find_start(text))] == thought
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import FORMATS, Parsed, ToolCall, get_format
-from turngym.tools.formats.base import DEEPEST, LARGEST, closing, contained
+from turngym.tools.formats.base import DEEPEST, LARGEST, escape_block_ends, find_closing_bracket
 
 TOOLS = ("python", "search")
 CALL = ToolCall("python", {"code": "print(1)"})
@@ -69,16 +69,21 @@ def test_a_call_is_read_back_as_it_was_written_and_what_follows_is_dropped(style
 def test_the_arguments_of_a_call_are_found_in_it(style):
     call = style.render(CALL)
     text = f"Let me see. {call} and {style.render(ToolCall('python', {'code': 'other'}))}"
-    start, stop = style.values(text)
+    start, stop = style.find_arguments(text)
     assert "print(1)" in text[start:stop] and "\n" not in text[start:stop].strip()
     assert not set(text[start:stop]) & {"`", "<", "[", "{", "}", "]", ">"}
-    assert style.values(text[: stop - 2]) is None and style.values("<think>" + call) is None
+    assert (
+        style.find_arguments(text[: stop - 2]) is None
+        and style.find_arguments("<think>" + call) is None
+    )
 
 
 def test_an_answer_in_tags_is_found_and_a_call_without_arguments_has_none():
-    assert get_format("tags").values("so <answer>42</answer>") == (11, 13)
-    assert get_format("hermes").values('<tool_call>{"name": "f"}</tool_call>') is None
-    assert get_format("hermes").values('<tool_call>{"name": "f", "arguments": {}}</tool_call>') == (
+    assert get_format("tags").find_arguments("so <answer>42</answer>") == (11, 13)
+    assert get_format("hermes").find_arguments('<tool_call>{"name": "f"}</tool_call>') is None
+    assert get_format("hermes").find_arguments(
+        '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    ) == (
         39,
         39,
     )
@@ -88,7 +93,7 @@ def test_an_answer_in_tags_is_found_and_a_call_without_arguments_has_none():
 @given(SOUP)
 def test_the_place_of_arguments_lies_in_the_text(text):
     for style in FORMATS.values():
-        start, stop = style.values(text) or (0, 0)
+        start, stop = style.find_arguments(text) or (0, 0)
         assert 0 <= start <= stop <= len(text)
 
 
@@ -222,9 +227,10 @@ def test_brackets_are_closed_where_json_ends(value):
     text = json.dumps({"x": value}, ensure_ascii=False)
     marks = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[][{}]', re.DOTALL)
     assert (
-        closing(f"a{text}}}]{{", 1, marks) == json.JSONDecoder().raw_decode(f"{text}}}]{{")[1] + 1
+        find_closing_bracket(f"a{text}}}]{{", 1, marks)
+        == json.JSONDecoder().raw_decode(f"{text}}}]{{")[1] + 1
     )
-    assert closing(f"a{text[:-1]}", 1, marks) is None
+    assert find_closing_bracket(f"a{text[:-1]}", 1, marks) is None
 
 
 def test_a_call_that_would_be_read_otherwise_is_refused():
@@ -303,7 +309,7 @@ def test_a_result_does_not_end_its_own_block(style, closer):
         body = content[len(before) : len(content) - len(after)]
         assert not _closes(body)
         assert (
-            len({contained(text + tail) for tail in ("", "\\", "`", "/")}) == 4
+            len({escape_block_ends(text + tail) for tail in ("", "\\", "`", "/")}) == 4
         )  # nothing is lost
 
 
@@ -315,11 +321,11 @@ def test_a_result_that_ends_no_block_is_shown_as_it_is():
         "~~~",
         "</python> </answer> [1/2]",
     ):
-        assert contained(text) == text
-    assert contained("</result> ```") == "<\\/result> ``\\`"
+        assert escape_block_ends(text) == text
+    assert escape_block_ends("</result> ```") == "<\\/result> ``\\`"
 
 
 def test_a_result_in_signs_of_full_width_is_shown_as_it_is_where_it_ends_no_block():
     for text in ("＜p＞ｘ＜／p＞", "价格：１２３（元）", "½ ℃ ﬁne ™ ｀｀", "＜／python＞"):
-        assert contained(text) == text
-    assert contained("＜／result＞ ｀｀｀ é") == "＜\\／result＞ ｀｀\\｀ é"
+        assert escape_block_ends(text) == text
+    assert escape_block_ends("＜／result＞ ｀｀｀ é") == "＜\\／result＞ ｀｀\\｀ é"

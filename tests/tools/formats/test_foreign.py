@@ -3,7 +3,13 @@
 import pytest
 
 from turngym.tools import FORMATS, ToolCall
-from turngym.tools.formats.foreign import FOREIGN, OWN, advice, foreign_call, title
+from turngym.tools.formats.foreign import (
+    FOREIGN,
+    OWN,
+    advise_on_format,
+    describe_format,
+    foreign_call,
+)
 
 TOOLS = ("python", "search")
 CODE = '{"code": "print(1)"}'
@@ -63,13 +69,16 @@ def test_a_malformed_call_of_the_own_format_is_not_foreign():
 
 
 def test_what_to_do_is_said():
-    assert (title("Kimi's"), title("hermes")) == ("Kimi's format", "the format hermes")
-    assert advice("hermes") == "try --option format=hermes"
-    assert "--tool-calls structured" in advice("Kimi's") and "turngym has no such format" in advice(
-        "Kimi's"
+    assert (describe_format("Kimi's"), describe_format("hermes")) == (
+        "Kimi's format",
+        "the format hermes",
     )
+    assert advise_on_format("hermes") == "try --option format=hermes"
+    assert "--tool-calls structured" in advise_on_format(
+        "Kimi's"
+    ) and "turngym has no such format" in advise_on_format("Kimi's")
     assert (
-        advice("hermes", chooses=False)
+        advise_on_format("hermes", has_format_option=False)
         == "the environment reads only the form of calls that its prompt asks for"
     )
 

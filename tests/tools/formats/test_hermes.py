@@ -80,7 +80,7 @@ def test_a_closing_tag_in_a_string_ends_no_call(code):
     assert [HERMES.complete(text[:size]) for size in range(len(text) + 1)] == [False] * len(
         text
     ) + [True]
-    assert text[slice(*HERMES.values(text))] == f'"code": "{code}"'
+    assert text[slice(*HERMES.find_arguments(text))] == f'"code": "{code}"'
 
 
 def test_a_quote_that_is_not_closed_hides_no_closing_tag_behind_its_line():

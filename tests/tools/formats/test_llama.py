@@ -40,7 +40,7 @@ def test_the_ways_in_which_models_write_it(text):
 def test_an_object_with_a_name_and_no_arguments_is_data(data):
     text = f"The user is {data}, so \\boxed{{42}}"
     assert LLAMA.parse(text, ["f"]) == Parsed(None, None, text)
-    assert not LLAMA.complete(text) and LLAMA.begins(text) is None
+    assert not LLAMA.complete(text) and LLAMA.find_start(text) is None
     assert LLAMA.parse(f"{text} {TEXT}", ["f"]) == Parsed(CALL, None, f"{text} {TEXT}")
 
 

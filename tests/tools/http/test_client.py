@@ -8,7 +8,7 @@ import pytest
 from turngym.tests.support.faults import RESET, FaultServer, Kept
 from turngym.tests.tools.search.faults import GOOD, answer
 from turngym.tools.http import client as module
-from turngym.tools.http.client import JsonClient, address
+from turngym.tools.http.client import JsonClient, normalize_address
 from turngym.tools.http.failures import Fault, HttpFailure, Limits
 
 FREE = "http://127.0.0.1:1"  # nobody listens there
@@ -144,8 +144,8 @@ def test_an_address_that_is_refused_keeps_its_secret(url):
 
 def test_an_address_loses_its_last_slash():
     assert (
-        address("http://h:1/a/") == "http://h:1/a"
-        and address("https://[::1]:9") == "https://[::1]:9"
+        normalize_address("http://h:1/a/") == "http://h:1/a"
+        and normalize_address("https://[::1]:9") == "https://[::1]:9"
     )
 
 

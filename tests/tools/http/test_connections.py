@@ -11,7 +11,7 @@ import pytest
 from turngym.tests.support.faults import FaultServer, head
 from turngym.tests.tools.search.faults import FAULTS, GOOD, PACKED, answer
 from turngym.tools.http import client as module
-from turngym.tools.http.client import JsonClient, _retry_after, retried
+from turngym.tools.http.client import JsonClient, _retry_after, send_with_retries
 from turngym.tools.http.failures import Fault, HttpFailure, Limits
 
 SLOW = ("slow head", "slow continue", "slow body", "slow chunks", "silent", "silent body")
@@ -42,8 +42,13 @@ def test_each_fault_is_a_typed_failure(name):
     fault, made = FAULTS[name]
     failure, server = ask(lambda n: made())
     assert isinstance(failure, HttpFailure) and failure.fault is fault, failure
-    retried = fault is Fault.CONNECT or name in ("storm", "internal", "too many", "slow error")
-    assert len(server.requests) == (3 if retried else 1)
+    is_retried = fault is Fault.CONNECT or name in (
+        "storm",
+        "internal",
+        "too many",
+        "slow error",
+    )
+    assert len(server.requests) == (3 if is_retried else 1)
 
 
 @pytest.mark.parametrize("name", SLOW)
@@ -90,7 +95,7 @@ def persisted(monkeypatch, waits, limits):
         raise HttpFailure(Fault.STATUS, "it answered 503", _retry_after(wait), 503)
 
     monkeypatch.setattr("turngym.tools.http.client.asyncio.sleep", sleep)
-    assert asyncio.run(retried(attempt, limits)) == b"there"
+    assert asyncio.run(send_with_retries(attempt, limits)) == b"there"
     return pauses
 
 

@@ -15,8 +15,8 @@ from rank_bm25 import BM25Okapi
 from turngym.tools.search import bm25 as index
 from turngym.tools.search import corpus
 from turngym.tools.search.array_cache import cache_folder
-from turngym.tools.search.bm25 import BM25, TITLE, open_index, words
-from turngym.tools.search.corpus import best
+from turngym.tools.search.bm25 import BM25, TITLE_WEIGHT, open_index, stem_words
+from turngym.tools.search.corpus import rank_top_k
 from turngym.tools.search.retriever import Passage
 
 METALS = [
@@ -65,7 +65,9 @@ def test_the_passages_that_fit_come_first():
 def test_scores_are_those_of_lucenes_formula(k1, b):
     passages, text = random_corpus(300)
     ours = BM25(passages, k1=k1, b=b)
-    counted = [words(passage.title) * TITLE + words(passage.text) for passage in passages]
+    counted = [
+        stem_words(passage.title) * TITLE_WEIGHT + stem_words(passage.text) for passage in passages
+    ]
     theirs = BM25Okapi(
         counted, k1=k1, b=b
     )  # which differs in the inverse document frequency, and by a factor
@@ -74,7 +76,7 @@ def test_scores_are_those_of_lucenes_formula(k1, b):
         theirs.idf[word] = math.log(1 + (len(passages) - having + 0.5) / (having + 0.5))
     for _ in range(40):
         query = text(4)
-        expected = theirs.get_scores(words(query)) / (k1 + 1)
+        expected = theirs.get_scores(stem_words(query)) / (k1 + 1)
         found = ours.search(query, len(passages))
         assert len(found) == np.count_nonzero(expected)
         for passage in found:
@@ -84,7 +86,7 @@ def test_scores_are_those_of_lucenes_formula(k1, b):
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1), st.integers(1, 60))
 def test_the_best_are_those_of_a_full_sort(scores, k):
     expected = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:k]
-    assert best(np.array(scores, np.float32), k).tolist() == expected
+    assert rank_top_k(np.array(scores, np.float32), k).tolist() == expected
 
 
 def test_ties_stand_in_the_order_of_the_corpus_wherever_the_cut_is():
@@ -146,7 +148,7 @@ def test_long_queries_are_answered():
     ],
 )
 def test_what_counts_of_a_text(text, counted):
-    assert words(text) == counted
+    assert stem_words(text) == counted
 
 
 def test_bad_arguments_are_refused(tmp_path):

@@ -79,7 +79,7 @@ def test_a_page_comes_with_its_type_and_as_it_was_before_compression(get, server
     )
     assert (
         get("/gzip").body.startswith(b"<title>A page</title>")
-        and get("/json").kind == "application/ld+json"
+        and get("/json").media_type == "application/ld+json"
     )
 
 

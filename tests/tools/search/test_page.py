@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngym.tools.search.html_text import TAGS, TITLE, decode, plain, read_html
+from turngym.tools.search.html_text import (
+    MAX_TAGS,
+    TITLE_CHARS,
+    clean_plain_text,
+    decode,
+    read_html,
+)
 
 BASE = "https://example.com/a/b"
 
@@ -97,7 +103,7 @@ def test_bad_pages_are_read_as_far_as_they_go(page, shown):
 
 def test_the_first_title_counts_and_is_short():
     assert read_html("<title>a</title><title>b</title>", BASE, 99)[:2] == ("a", "")
-    assert len(read_html(f"<title>{'a' * 999}</title>", BASE, 99)[0]) == TITLE
+    assert len(read_html(f"<title>{'a' * 999}</title>", BASE, 99)[0]) == TITLE_CHARS
 
 
 def test_links_are_shown_on_demand_and_resolved():
@@ -124,7 +130,7 @@ def test_reading_stops_where_there_is_enough():
 def test_a_page_of_millions_of_tags_is_not_read_to_its_end(unit):
     _, read, whole = read_html(unit * (5 * 2**20 // len(unit)) + "end", BASE, 8000)
     assert not whole and "end" not in read
-    assert read_html(unit * (TAGS // 2 - 1), BASE, 8000)[2]
+    assert read_html(unit * (MAX_TAGS // 2 - 1), BASE, 8000)[2]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +243,7 @@ def test_a_page_names_its_own_encoding_where_the_server_does_not():
 
 
 def test_plain_text_keeps_its_lines_and_loses_its_control_characters():
-    assert plain("a\r\nb\rc\td\0\x1b[31m\x9b  e\n") == "a\nb\nc\td[31m  e"
+    assert clean_plain_text("a\r\nb\rc\td\0\x1b[31m\x9b  e\n") == "a\nb\nc\td[31m  e"
 
 
 def test_entities_are_those_of_the_standard():

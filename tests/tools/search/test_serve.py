@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from turngym.tools.http import server
+from turngym.tools.http import server_limits
 from turngym.tools.http.failures import Limits
 from turngym.tools.search import Fault
 from turngym.tools.search import serve as module
@@ -253,7 +253,7 @@ def test_an_answer_is_sent_at_once():
 
 
 def test_the_end_lets_searches_under_way_finish_and_cuts_idle_connections(letters, monkeypatch):
-    monkeypatch.setattr(server, "GRACE", 20.0)
+    monkeypatch.setattr(server_limits, "GRACE", 20.0)
     with ThreadPoolExecutor(1) as pool, serve(letters, port=0) as url:
         idle = SearchR1(url, limits=Limits(20.0, 1))
         idle.search("a", 1)
@@ -269,7 +269,7 @@ def test_the_end_lets_searches_under_way_finish_and_cuts_idle_connections(letter
 
 
 def test_the_end_does_not_wait_for_a_search_that_hangs(letters, monkeypatch):
-    monkeypatch.setattr(server, "GRACE", 0.05)
+    monkeypatch.setattr(server_limits, "GRACE", 0.05)
     back_end = SearchR1("http://127.0.0.1:1")
     with ThreadPoolExecutor(1) as pool:
         with serve(letters, port=0) as url:

@@ -5,8 +5,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from turngym.tools.http import server
-from turngym.tools.http.server import HEAD, SMALL
+from turngym.tools.http import server_limits
+from turngym.tools.http.server_limits import HEAD, SMALL
 from turngym.tools.search import serve as module
 from turngym.tools.search.retriever import Passage
 from turngym.tools.search.serve import BODY, serve
@@ -157,14 +157,14 @@ def test_a_connection_serves_one_request_after_another(url):
 
 @pytest.mark.parametrize("sent", [b"", b"POST /retr", POST % SIZED, KEPT + b"GET"])
 def test_a_client_that_lets_the_server_wait_is_left(url, sent, monkeypatch):
-    monkeypatch.setattr(server, "PATIENCE", 0.1)
+    monkeypatch.setattr(server_limits, "PATIENCE", 0.1)
     with connect(url) as connection:
         connection.sendall(sent)
         read(connection)  # it ends
 
 
 def test_slow_clients_make_room_for_others(url, monkeypatch):
-    monkeypatch.setattr(server, "CONNECTIONS", 3)
+    monkeypatch.setattr(server_limits, "CONNECTIONS", 3)
     monkeypatch.setattr(module, "CONNECTIONS", 3)
     with ExitStack() as stack:
         slow = [stack.enter_context(connect(url)) for _ in range(12)]
@@ -236,7 +236,7 @@ def test_answers_that_nobody_takes_have_a_bound_and_small_ones_go_on(wide):
 def test_a_client_that_does_not_take_its_answer_is_left_and_gives_back_what_it_held(
     wide, monkeypatch
 ):
-    monkeypatch.setattr(server, "PATIENCE", 0.1)
+    monkeypatch.setattr(server_limits, "PATIENCE", 0.1)
     with slow_reader(wide) as slow:
         came = read(slow)
         assert len(came) < 20_000_000

@@ -12,7 +12,7 @@ from turngym.tests.tools.search.test_bm25 import METALS, corpus_file, ids, rando
 from turngym.tools.search import bm25 as index
 from turngym.tools.search.bm25 import BM25, open_index
 from turngym.tools.search.retriever import Passage
-from turngym.tools.search.unspaced import has_unspaced, pieces
+from turngym.tools.search.unspaced import has_unspaced, split_passage
 
 CITIES = [
     Passage("pku", "北京大学", "北京大学是位于北京的一所大学。"),
@@ -80,8 +80,13 @@ def test_words_in_english_and_in_chinese_count_together():
 
 
 def test_pieces_are_pairs_and_single_characters():
-    assert pieces("東京は12月、a 猫") == (["東", "東京", "京", "京は", "は", "月", "猫"], ["12"])
-    assert pieces("Curaçao, 1901") == ([], []) and not has_unspaced("naïve Łódź Москва θ ½ 🍎")
+    assert split_passage("東京は12月、a 猫") == (
+        ["東", "東京", "京", "京は", "は", "月", "猫"],
+        ["12"],
+    )
+    assert split_passage("Curaçao, 1901") == ([], []) and not has_unspaced(
+        "naïve Łódź Москва θ ½ 🍎"
+    )
     assert (
         has_unspaced("ﾃ")
         and has_unspaced("각")
@@ -93,10 +98,10 @@ def test_pieces_are_pairs_and_single_characters():
         has_unspaced("㈱")
         and has_unspaced("㌔")
         and has_unspaced("🈯")
-        and pieces("㍿")[0][:2] == ["株", "株式"]
+        and split_passage("㍿")[0][:2] == ["株", "株式"]
     )
     # Latin letters with an accent are folded as everywhere.
-    assert pieces("café咖啡") == (["咖", "咖啡", "啡"], ["cafe"])
+    assert split_passage("café咖啡") == (["咖", "咖啡", "啡"], ["cafe"])
 
 
 BANDS = [
@@ -234,7 +239,7 @@ def test_a_cached_index_finds_what_one_in_memory_does(tmp_path):
 def test_an_index_of_an_earlier_version_is_made_anew_and_says_so(tmp_path, caplog, monkeypatch):
     path, cache = corpus_file(tmp_path / "c.jsonl", CITIES), tmp_path / "cache"
     with monkeypatch.context() as patched:
-        patched.setattr(index, "_VERSION", 1)
+        patched.setattr(index, "_INDEX_VERSION", 1)
         open_index(path, cache)
     with caplog.at_level(logging.WARNING):
         assert ids(open_index(path, cache).search("北京", 1)) == ["pku"]

@@ -57,7 +57,7 @@ def test_missing_folders_are_named(area):
 class Greedy(Hermes):
     """Reads up to the last end, so that what follows changes the first call."""
 
-    def _end(self, text, opening):
+    def _find_end(self, text, opening):
         end = text.rfind(self.closer)
         return None if end < opening.end() else end + len(self.closer)
 

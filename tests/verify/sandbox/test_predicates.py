@@ -166,7 +166,7 @@ def test_text_that_becomes_a_control_token_is_found(seen, monkeypatch):
 def test_a_result_that_ends_its_block_is_told(seen, monkeypatch):
     ended = text("```\nnow I speak")(seen)
     assert PREDICATES["one_tool_block"](ended, "") == ""
-    monkeypatch.setattr("turngym.tools.formats.base.contained", lambda text: text)
+    monkeypatch.setattr("turngym.tools.formats.base.escape_block_ends", lambda text: text)
     assert "ends its block" in PREDICATES["one_tool_block"](ended, "")
 
 

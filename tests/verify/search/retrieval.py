@@ -17,7 +17,7 @@ from turngym.tests.verify.search.corpus import Benchmark
 from turngym.tests.verify.search.digest import DEPTH, digest
 from turngym.tests.verify.search.rankings import CUTS, lucene, okapi, plain, shares
 from turngym.tools.search.bm25 import BM25
-from turngym.tools.search.bm25 import words as own
+from turngym.tools.search.bm25 import stem_words as own
 
 BUILD = 10.0  # seconds
 QUERY = 2.0  # milliseconds, the median

@@ -1,0 +1,69 @@
+"""One connection of a server: uvicorn's, with deadlines for its client.
+
+This module needs uvicorn, which is an extra: only `server.patient_server` imports it.
+"""
+
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from . import server_limits
+
+
+class PatientConnection(H11Protocol):
+    """A connection that is closed when its client lets the server wait.
+
+    uvicorn waits without limit for a request's head, and for a client to take its answer. Here a
+    client may take `server_limits.PATIENCE` seconds. Beyond `server_limits.CONNECTIONS` connections, the one that
+    has waited longest is closed.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        # Bytes of one reading: asyncio's 256 KiB would be much for each of many connections.
+        transport.max_size = server_limits.SMALL
+        self.waiting_since = self.loop.time()  # while `waits_for_client`
+        self.check_patience()
+        if len(self.connections) > server_limits.CONNECTIONS:
+            self._close_longest_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.next_check.cancel()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        self.next_check.cancel()  # from here on the application is responsible
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        self.waiting_since = self.loop.time()
+        super().on_response_complete()
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the server waits for a request, for more of it, or for its answer to be taken."""
+        return self.cycle is None or self.cycle.more_body or self.cycle.response_started
+
+    def check_patience(self) -> None:
+        """Close the connection if its client took too long; else check again later."""
+        now = self.loop.time()
+        if not self.waits_for_client:
+            self.waiting_since = now
+        if now < self.waiting_since + server_limits.PATIENCE:
+            self.next_check = self.loop.call_later(server_limits.PATIENCE / 4, self.check_patience)
+        else:
+            self.transport.abort()
+
+    def _close_longest_waiting(self) -> None:
+        """Close the other connection that has waited longest for its client, if one waits."""
+        waiting = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, PatientConnection)
+            and connection is not self
+            and connection.waits_for_client
+        ]
+        if waiting:
+            longest_waiting = min(waiting, key=lambda connection: connection.waiting_since)
+            self.connections.discard(longest_waiting)
+            longest_waiting.transport.abort()
