@@ -99,8 +99,14 @@ class Pythonic(Format):
         call_end = _CALL_END.match(text, bracket_end)
         return None if call_end is None else call_end.end()
 
-    def _find_arguments_in(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
-        return opening.end("bracket"), text.rindex(")", 0, end)
+    def _find_arguments_in(
+        self, text: str, opening: re.Match[str], end: int
+    ) -> tuple[int, int] | None:
+        # Brackets are matched without regard to their kind, so a block may end without a `)`:
+        # `[f(x=1],`.
+        start = opening.end("bracket")
+        closing = text.rfind(")", start, end)
+        return None if closing < 0 else (start, closing)
 
     def _read_call(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         tool = opening["name"]

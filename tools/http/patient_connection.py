@@ -14,8 +14,8 @@ class PatientConnection(H11Protocol):
     """A connection that is closed when its client lets the server wait.
 
     uvicorn waits without limit for a request's head, and for a client to take its answer. Here a
-    client may take `server_limits.PATIENCE` seconds. Beyond `server_limits.CONNECTIONS` connections, the one that
-    has waited longest is closed.
+    client may take `server_limits.PATIENCE` seconds. Beyond `server_limits.CONNECTIONS`
+    connections, the one that has waited longest is closed.
     """
 
     def connection_made(self, transport: Any) -> None:

@@ -5,7 +5,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import FORMATS, Parsed, ToolCall, get_format
@@ -91,6 +91,8 @@ def test_an_answer_in_tags_is_found_and_a_call_without_arguments_has_none():
 
 @settings(max_examples=300, deadline=None)
 @given(SOUP)
+@example("[f(x=1],")
+@example("(so) [f(x=1],")
 def test_the_place_of_arguments_lies_in_the_text(text):
     for style in FORMATS.values():
         start, stop = style.find_arguments(text) or (0, 0)
