@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..tools.files import LEAST, MOST_RATIO, TooMuch, open_plain, read_text
-from .rows import SourceOptions, json_rows, load_jsonl, plain_lines, tasks_of_file
+from .rows import SourceOptions, json_rows, load_jsonl, plain_lines, make_tasks_of_file
 from .tasks import ListTasks
 
 Rows = Iterator[tuple[int, Any]]
@@ -40,7 +40,7 @@ def load_file(path: str | Path, options: SourceOptions | None = None) -> ListTas
     read = _READERS.get(suffixes[-1] if suffixes else "")
     if read is None:
         return load_jsonl(path, options)
-    return tasks_of_file(path, read(path), options)
+    return make_tasks_of_file(path, read(path), options)
 
 
 def check_folder(folder: Path) -> None:

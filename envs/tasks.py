@@ -51,7 +51,7 @@ class Task:
         return (self.gold, *self.aliases)
 
     def restates(self, answer: str) -> bool:
-        """Return whether an answer only repeats the question, and so earns nothing from any grader."""
+        """Return whether an answer only repeats the question, and so earns nothing."""
         return False
 
 
