@@ -418,9 +418,9 @@ def make_tasks(
         options: How many rows may be left out, and how tasks are checked and made.
 
     Raises:
-        ValueError: More than `bad_rows` rows cannot be used (the message says why the first cannot),
-            or there is no row, or two have the same id, so that journals and reports could not tell
-            their tasks apart.
+        ValueError: More than `bad_rows` rows cannot be used (the message says why the first
+            cannot), or there is no row, or two have the same id, so that journals and reports could
+            not tell their tasks apart.
     """
     fix = _NAME_FIELDS if options.by_command else _NAME_FIELDS_IN_CODE
     tasks: list[Task] = []
@@ -451,8 +451,7 @@ def _count_faults(faults: Sequence[str], tasks: Sequence[Task], options: SourceO
     """Return the end of an error: how many rows cannot be used, and how to leave them out."""
     if tasks and options.by_command:
         return (
-            f" ({len(faults)} rows cannot be used; "
-            f"--option bad_rows={len(faults)} leaves them out)"
+            f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"
         )
     if len(faults) > 1:
         return f" ({len(faults)} rows cannot be used)"

@@ -1,4 +1,4 @@
-"""Where questions come from: a file, or a data set of the Hugging Face hub or in a folder of its layout.
+"""Where questions come from: a file, a folder of data, or a data set of the Hugging Face hub.
 
 `load_tasks` decides which of these a name means. Data sets are read with the `datasets` library
 (extra `tasks`).
@@ -29,7 +29,8 @@ from .splits import ALL
 from .task_files import check_folder, load_file
 from .tasks import ListTasks, Tasks, did_you_mean
 
-# A name that was meant as a path: it has a separator or `~`, begins with a dot, or ends like a file.
+# A name that was meant as a path: it has a separator or `~`, begins with a dot, or ends like a
+# file.
 _PATH = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|xz|csv|tsv|parquet|txt)$")
 VALID = ("validation", "valid", "val", "dev")  # names that data sets give to the split `valid`
 HOLDOUT = 0.05  # the share of train that is held out if a data set has no split `valid`
