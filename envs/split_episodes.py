@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .examples import MOST, Example, Examples, examples_of
-from .registry import make, takes
+from .registry import make, takes_option
 from .splits import ALL, SPLITS, check_split
 from .tasks import ListTasks
 from .text_env import TextEnv
@@ -65,7 +65,7 @@ def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split
     """
     train = open_split(env_id, {**options, "split": "train"})
     valid = open_split(env_id, {**options, "split": "valid"})
-    if takes(env_id, "split") and _same_list(train.env, valid.env):
+    if takes_option(env_id, "split") and _same_list(train.env, valid.env):
         fix = "set holdout, or choose the tasks by the option `split`, to hold some out"
         note = f"train and valid of {env_id} are the same tasks, so the validation is on the training tasks: {fix}"
         valid = replace(valid, note=note, repeats_training=True)
@@ -129,7 +129,7 @@ def _open(env_id: str, options: Mapping[str, Any]) -> Split:
     if "split" not in options:
         env = make_with_examples(env_id, options)
         return Split(env, range(task_count(env)))
-    if takes(env_id, "split"):
+    if takes_option(env_id, "split"):
         return _open_own(env_id, options)
     split = (
         options["split"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..tools.files import LEAST, MOST_RATIO, TooMuch, open_plain, read_text
-from .rows import SourceOptions, json_rows, load_jsonl, plain_lines, make_tasks_of_file
+from .rows import SourceOptions, json_rows, load_jsonl, make_tasks_of_file, plain_lines
 from .tasks import ListTasks
 
 Rows = Iterator[tuple[int, Any]]

@@ -6,7 +6,14 @@ from typing import ClassVar
 import pytest
 
 from turngym.envs.rows import SHAPES, Fields, SourceOptions, as_texts, plain_task, right_answers
-from turngym.envs.sources import DataSet, _rows_before_repetition, is_file, is_hub_name, load_hub, load_tasks
+from turngym.envs.sources import (
+    DataSet,
+    _rows_before_repetition,
+    is_file,
+    is_hub_name,
+    load_hub,
+    load_tasks,
+)
 from turngym.envs.tasks import Task
 
 KNOWN = {"trivia": DataSet("someone/trivia"), "riddles": DataSet("someone/riddles")}
