@@ -74,7 +74,7 @@ def is_task_file(value: Any) -> bool:
 
 
 def is_task_name(value: Any) -> bool:
-    """Return whether a value is a word, like the names of data sets, and no folder has that name."""
+    """Return whether a value is a word, as data sets have for names, and no folder has it."""
     if not text_like(r"[\w-]*")(value):
         return False
     names_folder = isinstance(value, str) and value and Path(value).is_dir()
@@ -231,7 +231,7 @@ SHARED = (
 
 
 def is_checked_elsewhere(value: Any) -> bool:
-    """Return True: choices by name (environments, methods) have their own check in `reserved_of`."""
+    """Return True: environments, methods and the like have their own check in `reserved_of`."""
     return True
 
 

@@ -143,11 +143,11 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     creator = _load_creator(spec)
     _check_option_names(env_id, creator, kwargs)
     try:
-        env = creator(**{**spec.kwargs, **kwargs})
+        product = creator(**{**spec.kwargs, **kwargs})
     except TypeError as error:
         hint = _hint_at_call_error(error, creator)
         raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}{hint}") from error
-    _check_env(env_id, env)
+    env = _require_text_env(env_id, product)
     # As after `gymnasium.make`, the spec tells how the environment was made, and is its own.
     env.spec = copy.deepcopy(spec)
     env.spec.id = env_id
@@ -186,8 +186,8 @@ def _hint_at_call_error(error: TypeError, creator: Callable[..., Any]) -> str:
     return _near_argument(error) + place(error)
 
 
-def _check_env(env_id: str, env: Any) -> None:
-    """Raise TypeError, with the likely mistake, unless a factory has made a complete `TextEnv`."""
+def _require_text_env(env_id: str, env: Any) -> TextEnv:
+    """Return what a factory has made, a `TextEnv`, or raise TypeError with the likely mistake."""
     if env is None:
         raise TypeError(
             f"{env_id} returns None; it has to return the environment: does it lack a `return`?"
@@ -205,6 +205,7 @@ def _check_env(env_id: str, env: Any) -> None:
         )
     if "max_turns" not in vars(env):
         raise TypeError(f"{type(env).__name__}.__init__ has to call super().__init__(max_turns)")
+    return env
 
 
 def _near_argument(error: TypeError) -> str:

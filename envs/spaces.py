@@ -127,7 +127,7 @@ def _write_text(space: TextSpace, index: int, value: str, shared_memory: Any) ->
 def _read_texts(space: TextSpace, shared_memory: Any, n: int = 1) -> Sequence[str]:
     """Return the texts of `n` environments as a sequence that follows the shared memory."""
     view = memoryview(shared_memory.get_obj()).cast("B")
-    return _SharedTexts(view, slot_size=_slot_size(space), count=n)
+    return _SharedTexts(view, slot_size=_slot_size(space), text_count=n)
 
 
 def _slot_size(space: TextSpace) -> int:
@@ -142,19 +142,19 @@ class _SharedTexts(Sequence[str]):
     copy of the result after every step.
     """
 
-    def __init__(self, view: memoryview, slot_size: int, count: int) -> None:
+    def __init__(self, view: memoryview, slot_size: int, text_count: int) -> None:
         self.view = view
         self.slot_size = slot_size
-        self.count = count
+        self.text_count = text_count
 
     def __len__(self) -> int:
-        return self.count
+        return self.text_count
 
     def __getitem__(self, index: Any) -> Any:
         return tuple(self)[index]
 
     def __iter__(self) -> Iterator[str]:
-        for number in range(self.count):
+        for number in range(self.text_count):
             slot_start = number * self.slot_size
             text_start = slot_start + _LENGTH_BYTES
             size = int.from_bytes(self.view[slot_start:text_start], "little")

@@ -27,6 +27,10 @@ from .spaces import TextSpace
 from .tasks import Message
 
 
+# Outcomes of an episode in which the agent could earn no reward, good or bad.
+_FAILURES = (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+
+
 @dataclass(slots=True)
 class TurnRecord:
     """One turn of an episode: the action, and what the environment gave back.
@@ -153,7 +157,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return self.examples.put_before_question(messages)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the tools' JSON schemas for the chat template; none if the prompt explains them."""
+        """Return the tools' JSON schemas for a chat template; none if the prompt explains them."""
         return []
 
     # -- Gymnasium -------------------------------------------------------------------------------
@@ -182,10 +186,9 @@ class TextEnv(gymnasium.Env[str, str]):
         self._turns = []
         self._reward_sums = {}
         self._began = {}
-        # `on_reset` may change its options, and the caller may change `info`: each gets a copy of
-        # its own.
-        own_options = copy_data(options) if options else {}
-        first_text = self.on_reset(self.np_random, own_options)
+        # `on_reset` may change the options it gets, and the caller the `info`: each gets a copy.
+        options_copy = copy_data(options) if options else {}
+        first_text = self.on_reset(self.np_random, options_copy)
         observation = _encodable_observation(first_text, env=self, method="on_reset")
         info = copy_data(
             {
@@ -212,10 +215,14 @@ class TextEnv(gymnasium.Env[str, str]):
 
         Returns:
             Gymnasium's five: observation, reward, terminated, truncated and `info`. `info` has
-            `turn`, `messages` (the observation as a chat message), what the reply adds, `valid` if
-            the reply says it, and `stop` and `outcome` at the end of the episode. If the episode
-            ended in `tool_error` or `infra_error`, the agent earned no reward, good or bad, so the
-            reward is NaN rather than 0.
+            `turn`, `messages` (the observation as a chat message), the reply's own `info`, the sums
+            of named `rewards` and their `weights` if there are any, `valid` if the reply says it,
+            and at the end of the episode `stop` and `outcome`. The reward of a turn that ended in
+            `tool_error` or `infra_error` is NaN, not 0: the agent had no chance to earn one.
+
+        Raises:
+            gymnasium.error.ResetNeeded: The episode has ended or never began, or `reset` was called
+                in another thread during the step.
         """
         if not self.live:
             raise gymnasium.error.ResetNeeded(
@@ -230,7 +237,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if stop is None and self.turn >= self.max_turns:
             stop = StopReason.MAX_TURNS
         outcome = None if stop is None else outcome_of(stop)
-        if outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR):
+        if outcome in _FAILURES:
             reward = float("nan")
             self._reward_sums = {}
         else:
@@ -266,8 +273,8 @@ class TextEnv(gymnasium.Env[str, str]):
             raise TypeError(
                 f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply"
             )
-        # Each `reset` makes another `_began`: then this reply is for an old episode, and the new
-        # one stays untouched.
+        # Each `reset` makes a new `_began`. If there is another one by now, this reply belongs to
+        # the episode before, and the new episode stays as it is.
         if self._began is not start:
             raise gymnasium.error.ResetNeeded(
                 "reset() began another episode during this step; its answer is dropped"
@@ -283,8 +290,7 @@ class TextEnv(gymnasium.Env[str, str]):
             "messages": [{"role": reply.role, "content": observation}],
         }
         if reply.info or self._reward_sums:
-            # A copy, as the environment may go on using (and changing) the values it put into the
-            # reply.
+            # A copy, as the environment may later change the values that it put into the reply.
             info |= copy_data({**reply.info, **self._reward_sums})
         if reply.valid is not None:
             info["valid"] = reply.valid
@@ -298,15 +304,14 @@ class TextEnv(gymnasium.Env[str, str]):
     def fork(self) -> Self:
         """Return an independent copy in the same state, the random generator's included."""
         twin = copy.copy(self)
-        # What `deepcopy` takes in place of a copy, by the id of the original. Turns and opening are
-        # never changed.
+        # `deepcopy` takes from the memo, by the id of an object, what stands for its copy. The
+        # records of turns and the opening never change, so both episodes can have the same ones.
         memo: dict[int, Any] = {
             id(self): twin,
             id(self._turns): list(self._turns),
             id(self._opening): self._opening,
         }
-        # All shared and forked attributes go in before anything is copied, as the others may refer
-        # to them.
+        # Shared and forked attributes go in before anything is copied: others may refer to them.
         for name, value in vars(self).items():
             if name in self.shared:
                 memo[id(value)] = value
