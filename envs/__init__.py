@@ -1,6 +1,7 @@
 """Gymnasium environments of text over many turns (no torch).
 
 Base of all environments:
+
 - `text_env`: the base class: turns, forks, snapshots
 - `spaces`: the text space
 - `outcomes`: how an episode can end, and an environment's reply to an action
@@ -8,6 +9,7 @@ Base of all environments:
 - `vector`: many environments, stepped one after the other
 
 Ids, options and splits:
+
 - `registry`: the ids of environments, and the factories that make them
 - `options`: the options of an environment, as a command or a file names them
 - `choices`: what a file may choose of environments, trainings and evaluations
@@ -16,6 +18,7 @@ Ids, options and splits:
 - `split_episodes`: the episodes of a split, how one begins, and worked examples of them
 
 Tasks:
+
 - `tasks`: tasks and sets of tasks
 - `keyed_random`: random draws of generated tasks
 - `sources`: where questions come from: files and data sets
@@ -24,6 +27,7 @@ Tasks:
 - `examples`: worked examples in front of a question
 
 Environments:
+
 - `question`: questions with tools: tasks, tools and a grader
 - `diagnostic`: worlds that each isolate one difficulty of entropy control
 - `math`, `qa`, `household`, `suites`: the other environments

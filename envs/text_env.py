@@ -26,7 +26,6 @@ from .rewards import Rewards, add_rewards
 from .spaces import TextSpace
 from .tasks import Message
 
-
 # Outcomes of an episode in which the agent could earn no reward, good or bad.
 _FAILURES = (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
 
