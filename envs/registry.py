@@ -1,6 +1,6 @@
 """Environment ids, and the factories that make them.
 
-`make` makes an environment by its id, `spec_of` finds out what Gymnasium knows of it. Importing
+`make` makes an environment by its id, `spec_of` returns its spec. Importing
 `turngym` registers the ids with Gymnasium. Other packages declare theirs as entry points of the
 group `turngym.envs`: the name is the id, the value `module:factory`. They are registered without
 importing the module, so a broken one is an error only when it is made. An environment that no

@@ -29,6 +29,7 @@ class Rewards(float):
     weights: dict[str, float]
 
     def __new__(cls, rewards: Named, weights: Named | None = None) -> Self:
+        """Make the number, which `float` takes only here, and keep rewards and weights with it."""
         all_weights = dict.fromkeys(rewards, 1.0) | check_weights(rewards, weights or {})
         for name, value in rewards.items():
             _check_number(f"reward {name!r}", value)

@@ -360,6 +360,7 @@ class SourceOptions:
     make: Make = plain_task
 
     def __post_init__(self) -> None:
+        """Raise ValueError if an option has a value that it cannot have, or two contradict."""
         check_split(self.split, listed=True)
         if not 0 <= (self.holdout or 0) < 1:
             raise ValueError(f"holdout is {self.holdout}; it is a share, at least 0 and below 1")
@@ -394,7 +395,7 @@ class SourceOptions:
 
 
 class LocatedRow(NamedTuple):
-    """A row, where it is (for errors), and the name of its task if the row has no `id`."""
+    """A row, its place (for errors), and the name of its task if the row has no `id`."""
 
     place: str
     task_name: str

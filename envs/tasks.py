@@ -83,6 +83,7 @@ class ListTasks:
     """
 
     def __init__(self, tasks: Sequence[Task], name: str = "tasks", split: str = "train") -> None:
+        """Keep the tasks, and measure the longest prompt and opening among them."""
         if not tasks:
             raise ValueError(f"{name} has no tasks; a task set needs at least one")
         self.name = name
@@ -193,6 +194,7 @@ def strict(make: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(make)
     def make_strictly(*args: P.args, **options: P.kwargs) -> T:
+        # `wraps` gives it the factory's docstring; only unknown options are handled here.
         for name in options.keys() - parameters.keys():
             if name == "render_mode":  # an option of Gymnasium's own environments
                 hint = "observations are text: print them"

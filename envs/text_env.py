@@ -76,6 +76,7 @@ class TextEnv(gymnasium.Env[str, str]):
     reads_thoughts: ClassVar[bool] = False
 
     def __init__(self, max_turns: int = 8) -> None:
+        """Make an environment without an episode, whose episodes are truncated at `max_turns`."""
         if not isinstance(max_turns, int | np.integer):
             raise ValueError(f"max_turns is {max_turns!r}; it must be a whole number, such as 5")
         if max_turns < 1:
