@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..envs import Message, StopReason, TextEnv
 from ..envs.question.env import QuestionEnv
-from ..envs.registry import takes
+from ..envs.registry import takes_option
 from ..envs.split_episodes import begin
 from ..tools import ToolCall
 from ..tools.formats import text_format
@@ -224,7 +224,7 @@ def _rules(env: TextEnv) -> Iterator[str]:
             }
             blanks = {name: _BLANK.get(kind.get("type"), "…") for name, kind in kinds.items()}
             yield env.format.render(ToolCall(of["name"], blanks))
-        if env.format.native and env.spec is not None and takes(env.spec.id, "format"):
+        if env.format.native and env.spec is not None and takes_option(env.spec.id, "format"):
             easier = f"`--option format={text_format(env.toolbox.schemas).name}` is easier to type."
             yield f"Calls are in the format {env.format.name}; {easier}"
     yield ":q leaves, :help shows this again."

@@ -1,21 +1,35 @@
 """Gymnasium environments of text over many turns (no torch).
 
-- `text_env`: the base class of all environments: turns, forks, snapshots
+Base of all environments:
+
+- `text_env`: the base class: turns, forks, snapshots
 - `spaces`: the text space
-- `outcomes`: how an episode can end, and what an environment replies to an action
+- `outcomes`: how an episode can end, and an environment's reply to an action
 - `rewards`: several named rewards of an episode, and their weighted sum
-- `question`: questions with tools, `tasks x tools x grader`
 - `vector`: many environments, stepped one after the other
-- `registry`: the ids, and what makes them
-- `options`: the options that they are made with
-- `choices`: what a file may choose of environments, trainings and evaluations; `reserved_choices` finds the rest
-- `splits`: the splits of tasks, and to which one a generated problem belongs
+
+Ids, options and splits:
+
+- `registry`: the ids of environments, and the factories that make them
+- `options`: the options of an environment, as a command or a file names them
+- `choices`: what a file may choose of environments, trainings and evaluations
+- `reserved_choices`: finds those choices of a file that only a command may make
+- `splits`: the splits of tasks, and the one that a generated problem belongs to
 - `split_episodes`: the episodes of a split, how one begins, and worked examples of them
-- `examples`: conversations of a file, and worked examples in front of a question
-- `tasks`: tasks and sets of tasks; `keyed_random`: their draws
+
+Tasks:
+
+- `tasks`: tasks and sets of tasks
+- `keyed_random`: random draws of generated tasks
+- `sources`: where questions come from: files and data sets
+- `task_files`: readers of the files
 - `rows`: rows of questions, and the tasks that they give
-- `sources`: where questions come from: files and data sets; `task_files` reads the files
-- `diagnostic`: worlds that each isolate one thing a control of entropy has to get right
+- `examples`: worked examples in front of a question
+
+Environments:
+
+- `question`: questions with tools: tasks, tools and a grader
+- `diagnostic`: worlds that each isolate one difficulty of entropy control
 - `math`, `qa`, `household`, `suites`: the other environments
 - `adapters`: environments in other trainers, and theirs here
 """
@@ -40,5 +54,11 @@ __all__ = [
     "Rewards",
     "Rubric",
     "StopReason",
+    "Task",
+    "TextEnv",
+    "TextVectorEnv",
+    "fork",
+    "load_tasks",
+    "outcome_of",
+    "register_all",
 ]
-__all__ += ["Task", "TextEnv", "TextVectorEnv", "fork", "load_tasks", "outcome_of", "register_all"]

@@ -1,10 +1,12 @@
-"""What a file may choose: each option of each kind of file is harmless by its form, bounded, or the command's alone.
+"""What a file may choose: for each option of each kind of file, a rule for its value.
 
-A file is a journal, a recipe, a suite, or the `config.toml` of a run: somebody else may have written it. It says which
-tasks, numbers and words something has. It never says which code is imported, which files are written, which servers are
-asked, or that a limit is wider than by default. An option that stands in no table here is refused.
+A file is a journal, a recipe, a suite, or the `config.toml` of a run: somebody else may have
+written it. It says which tasks, numbers and words something has. It never says which code is
+imported, which files are written, which servers are asked, or that a limit is wider than by
+default. An option without a rule is refused.
 
-`COMMAND` marks what the present command alone may choose; why stands in `registry.toml`.
+The tables `OPTIONS`, `SETTINGS` and `EVALUATION` have the rules; the functions above them make
+rules. `COMMAND` marks options that only the present command may choose; `registry.toml` says why.
 """
 
 import re
@@ -15,157 +17,200 @@ from typing import Any
 from ..tools.python import LEVELS
 
 Rule = Callable[[Any], bool]
-"""Whether a value is one that a file may choose."""
-MOST_TEXT = 20_000  # characters of a text that stands in a prompt
+"""A function that returns whether a file may choose a value; None is an option that is not set."""
+MOST_TEXT = 20_000  # characters of a text in a prompt
 MOST_ITEMS = 1000  # of a list
-LARGEST = 10**9  # of numbers that bound nothing
-MOST_SECONDS, MOST_MIB = 10, 512  # of a tool
-# Parquet and folders are read by other packages, so they are the command's.
+LARGEST = 10**9  # of numbers that limit nothing
+MOST_SECONDS = 10  # of a call of a tool
+MOST_MIB = 512  # of memory of a tool
+# The files of tasks that turngym itself reads. Parquet and folders are read by other packages,
+# whose readers may be open to attack, so only the command chooses them.
 _TASK_FILE = re.compile(r"[^\0]{1,4000}\.(jsonl?|csv|tsv)(\.gz|\.xz)?", re.DOTALL)
 
 
+# -- rules and makers of rules
+# -----------------------------------------------------------------------
+
+
 def is_none(value: Any) -> bool:
+    """Return whether an option is not set."""
     return value is None
 
 
 def is_flag(value: Any) -> bool:
+    """Return whether a value is True or False, or not set."""
     return value is None or isinstance(value, bool)
 
 
 def is_false(value: Any) -> bool:
+    """Return whether a value is False, or not set."""
     return value is None or value is False
 
 
 def is_empty(value: Any) -> bool:
+    """Return whether a value is an empty text or list, or not set."""
     return value is None or (isinstance(value, str | list | tuple) and not value)
 
 
-def number(low: float = -LARGEST, high: float = LARGEST) -> Rule:
-    """Return the rule for a number from `low` to `high`."""
-
-    def holds(value: Any) -> bool:
-        return value is None or (
-            isinstance(value, int | float) and type(value) is not bool and low <= value <= high
-        )
-
-    return holds
-
-
-def text(pattern: str = r"[\w-]*", most: int = 200) -> Rule:
-    """Return the rule for a text of a form; without one it is a word, which is no path and no module."""
-    known = re.compile(pattern, re.DOTALL)
-
-    def holds(value: Any) -> bool:
-        return value is None or (
-            isinstance(value, str) and len(value) <= most and known.fullmatch(value) is not None
-        )
-
-    return holds
-
-
-def several(rule: Rule) -> Rule:
-    """Return the rule for one value or a list of values, each of which `rule` allows."""
-
-    def holds(value: Any) -> bool:
-        if isinstance(value, list | tuple):
-            return len(value) <= MOST_ITEMS and all(
-                item is not None and rule(item) for item in value
-            )
-        return rule(value)
-
-    return holds
-
-
-def either(*rules: Rule) -> Rule:
-    """Return the rule for a value that one of several rules allows."""
-    return lambda value: any(rule(value) for rule in rules)
-
-
 def is_level(value: Any) -> bool:
+    """Return whether a value is the default isolation level, the strongest."""
     return isinstance(value, str) and value == LEVELS[0]
 
 
 def is_task_file(value: Any) -> bool:
-    """Return whether a value is the path of a file of JSON lines, JSON or CSV; what is there has to be a plain file.
+    """Return whether a value is the path of a file of JSON lines, JSON or CSV.
 
-    It is read as data, line by line and within limits. What it says reaches the policy and the folder of the run, and
-    nothing else, as servers and loggers are the command's choice. So it may lie anywhere.
+    There may be no such file yet; if anything is there, it has to be a plain file. The file is read
+    as data, line by line and within limits, and what it says reaches only the policy and the folder
+    of the run, as the command chooses servers and loggers. So it may be anywhere.
     """
     if not isinstance(value, str) or not _TASK_FILE.fullmatch(value):
         return False
     try:
-        return Path(value).expanduser().is_file() or not Path(value).expanduser().exists()
+        path = Path(value).expanduser()
+        return path.is_file() or not path.exists()
     except OSError:
         return False
 
 
 def is_task_name(value: Any) -> bool:
-    """Return whether a value is a word, as the names of data sets are, and no folder has that name."""
-    return text(r"[\w-]*")(value) and not (
-        isinstance(value, str) and value and Path(value).is_dir()
-    )
+    """Return whether a value is a word, as data sets have for names, and no folder has it."""
+    if not text_like(r"[\w-]*")(value):
+        return False
+    names_folder = isinstance(value, str) and value and Path(value).is_dir()
+    return not names_folder
 
 
 def is_near(value: Any, *folders: Path) -> bool:
-    """Return whether a path stays, by its name, below the current folder or one of `folders`."""
+    """Return whether a path, by its text, is below the current folder or one of `folders`."""
     path = Path(value)
     if ".." in path.parts or str(value).startswith("~"):
         return False
-    return not path.is_absolute() or any(
-        path.is_relative_to(folder.absolute()) for folder in (Path.cwd(), *folders)
-    )
+    if not path.is_absolute():
+        return True
+    return any(path.is_relative_to(folder.absolute()) for folder in (Path.cwd(), *folders))
 
 
-WORD, WORDS, INTEGER, INTEGERS = text(), several(text(r"[\w, -]*")), number(), several(number())
+def is_plain(value: Any) -> bool:
+    """Return whether a value, or each item of a list, is harmless whatever its option means.
+
+    It is a number, a flag, or a text that is no path ("a/b", "a:b") and no module ("a.b").
+    """
+    number_rule = one_or_several(number_between(high=float("inf")))
+    text_rule = one_or_several(text_like(r"(?:(?!\w\.\w)[^:/\\\x00-\x1f])*", longest=2000))
+    return is_flag(value) or number_rule(value) or text_rule(value)
+
+
+def number_between(low: float = -LARGEST, high: float = LARGEST) -> Rule:
+    """Return the rule for a number from `low` to `high`."""
+
+    def is_number_between(value: Any) -> bool:
+        if value is None:
+            return True
+        # `bool` is a subclass of `int`, but a flag is not meant as a number.
+        is_number = isinstance(value, int | float) and type(value) is not bool
+        return is_number and low <= value <= high
+
+    return is_number_between
+
+
+def text_like(pattern: str = r"[\w-]*", longest: int = 200) -> Rule:
+    """Return the rule for a text that matches a pattern; by default a word: no path and no module.
+
+    Args:
+        pattern: A regular expression for the whole text.
+        longest: The longest text, in characters.
+    """
+    compiled_pattern = re.compile(pattern, re.DOTALL)
+
+    def is_text_like(value: Any) -> bool:
+        if value is None:
+            return True
+        if not isinstance(value, str) or len(value) > longest:
+            return False
+        return compiled_pattern.fullmatch(value) is not None
+
+    return is_text_like
+
+
+def one_or_several(rule: Rule) -> Rule:
+    """Return the rule for one value or a list of values, each of which `rule` allows."""
+
+    def is_one_or_several(value: Any) -> bool:
+        if not isinstance(value, list | tuple):
+            return rule(value)
+        if len(value) > MOST_ITEMS:
+            return False
+        return all(item is not None and rule(item) for item in value)
+
+    return is_one_or_several
+
+
+def any_of(*rules: Rule) -> Rule:
+    """Return the rule for a value that at least one of several rules allows."""
+    return lambda value: any(rule(value) for rule in rules)
+
+
+# -- the options of environments
+# ---------------------------------------------------------------------
+
 COMMAND: Rule = is_none
+WORD = text_like()
+WORDS = one_or_several(text_like(r"[\w, -]*"))
+NUMBER = number_between()
+NUMBERS = one_or_several(NUMBER)
 # Options of the environments of turngym, and of every environment with tasks.
 OPTIONS: Mapping[str, Rule] = {
-    "tasks": either(is_task_name, text(r"reasoning-gym:[\w-]+(,[\w-]+)*", 2000), is_task_file),
-    "shots": either(number(0, 64), is_task_file),
-    "corpus": either(is_none, is_task_file),
+    "tasks": any_of(
+        is_task_name, text_like(r"reasoning-gym:[\w-]+(,[\w-]+)*", longest=2000), is_task_file
+    ),
+    "shots": any_of(number_between(0, 64), is_task_file),
+    "corpus": any_of(is_none, is_task_file),
     "games": COMMAND,
     "url": is_empty,
     "visit": is_false,
-    "tools": is_empty,  # see also `registry.py`: what a package declares, and was imported, may be named
+    # `reserved_choices` allows more: a tool that a package declares, and that is imported already.
+    "tools": is_empty,
     "packages": is_empty,
     "level": is_level,
-    "memory_mb": number(high=MOST_MIB),
-    "timeout": number(high=MOST_SECONDS),
-    "max_output": number(0, 1 << 20),
-    "max_turns": number(0, 100_000),
-    "max_query": number(0, 100_000),
-    "passage_chars": number(0, 100_000),
-    "k": number(0, 100),
-    "system": either(is_flag, text(".*", MOST_TEXT)),
+    "memory_mb": number_between(high=MOST_MIB),
+    "timeout": number_between(high=MOST_SECONDS),
+    "max_output": number_between(0, 1 << 20),
+    "max_turns": number_between(0, 100_000),
+    "max_query": number_between(0, 100_000),
+    "passage_chars": number_between(0, 100_000),
+    "k": number_between(0, 100),
+    "system": any_of(is_flag, text_like(".*", longest=MOST_TEXT)),
     "split": WORD,
-    "difficulty": INTEGERS,
+    "difficulty": NUMBERS,
     "families": WORDS,
-    "holdout": number(0, 1),
-    "config": text(r"[\w.-]*"),
-    "problem_field": text(r"[\w .-]*"),
-    "answer_field": text(r"[\w .-]*"),
-    "bad_rows": INTEGER,
+    "holdout": number_between(0, 1),
+    "config": text_like(r"[\w.-]*"),
+    "problem_field": text_like(r"[\w .-]*"),
+    "answer_field": text_like(r"[\w .-]*"),
+    "bad_rows": NUMBER,
     "answers": WORD,
     "format": WORD,
     "backend": WORD,
     "index": WORD,
-    "hops": INTEGERS,
-    "size": either(WORD, INTEGER),
-    "seed": INTEGER,
+    "hops": NUMBERS,
+    "size": any_of(WORD, NUMBER),
+    "seed": NUMBER,
     "task_types": WORDS,
     "admissible": is_flag,
     "text": WORD,
     "category": WORDS,
-    "task": several(text(r"[\w ()-]*")),
+    "task": one_or_several(text_like(r"[\w ()-]*")),
     "sets": WORD,
-    "variation": INTEGERS,
-    "simplification": text(r"[\w, -]*"),
+    "variation": NUMBERS,
+    "simplification": text_like(r"[\w, -]*"),
     "reward": WORD,
     "domain": WORD,
     "held": is_flag,
-    "user": text(r"[\w./-]*"),
+    "user": text_like(r"[\w./-]*"),
 }
-# What an environment of another package means by them is not known, but these words have one meaning.
+# Options that mean the same in every package, so that their rules hold for environments of other
+# packages as well. The other options of those may mean anything.
 SHARED = (
     "tasks",
     "shots",
@@ -179,76 +224,117 @@ SHARED = (
     "memory_mb",
     "timeout",
 )
-# Settings of a training run. What is chosen by name (environments, methods) has its own check in `reserved_of`.
-BY_NAME: Rule = lambda value: True  # noqa: E731
+
+
+# -- the settings of trainings and evaluations
+# -------------------------------------------------------
+
+
+def is_checked_elsewhere(value: Any) -> bool:
+    """Return True: environments, methods and the like have their own check in `reserved_of`."""
+    return True
+
+
+BY_NAME: Rule = is_checked_elsewhere
+# Settings of a training run.
 SETTINGS: Mapping[str, Rule] = {
     "env": BY_NAME,
     "method": BY_NAME,
     "option": BY_NAME,  # each by `OPTIONS`
-    **{name: OPTIONS[name] for name in ("tasks", "difficulty", "shots")},
-    "policy": text(
-        ".*", 4096
-    ),  # a model is checked before anything of it is loaded; a recipe's stays near
+    "tasks": OPTIONS["tasks"],
+    "difficulty": OPTIONS["difficulty"],
+    "shots": OPTIONS["shots"],
+    # A model is checked before anything of it is loaded; the path in a recipe has to be near it.
+    "policy": text_like(".*", longest=4096),
     "chat_template": is_empty,
     "server": is_empty,
     "server_option": BY_NAME,  # see `PLAIN_SERVER_OPTIONS`
-    "log": text(r"(tensorboard)?"),  # which writes into the folder of the run; others send it away
+    # TensorBoard writes into the folder of the run; other loggers send the run away.
+    "log": text_like(r"(tensorboard)?"),
     "out": is_empty,
     "resume": is_false,
-    **dict.fromkeys(("engine", "lora_dtype", "dtype"), WORD),
-    "device": text(r"[\w:]*"),
-    "targets": several(text(r"[\w.]*")),
-    **dict.fromkeys(
-        ("shuffle_rewards", "from_optimizer", "slow_dtype", "checkpointing", "compile"), is_flag
-    ),
-    **dict.fromkeys(
-        ("steps", "token_budget", "updates", "minibatches", "eval_every", "prompts"), INTEGER
-    ),
-    **dict.fromkeys(("group", "max_tokens", "micro_tokens", "eval_tasks", "seed"), INTEGER),
-    "threads": number(0, 1024),
-    **dict.fromkeys(("lr", "lr_end", "clip_norm", "temperature", "rank"), INTEGER),
-    "alpha": number(high=float("inf")),
-    **dict.fromkeys(
-        ("turn_deadline", "episode_deadline", "step_deadline", "stall_after"),
-        number(high=float("inf")),
-    ),
-    "retries": INTEGER,
+    "engine": WORD,
+    "lora_dtype": WORD,
+    "dtype": WORD,
+    "device": text_like(r"[\w:]*"),
+    "targets": one_or_several(text_like(r"[\w.]*")),
+    "shuffle_rewards": is_flag,
+    "from_optimizer": is_flag,
+    "slow_dtype": is_flag,
+    "checkpointing": is_flag,
+    "compile": is_flag,
+    "steps": NUMBER,
+    "token_budget": NUMBER,
+    "updates": NUMBER,
+    "minibatches": NUMBER,
+    "eval_every": NUMBER,
+    "prompts": NUMBER,
+    "group": NUMBER,
+    "max_tokens": NUMBER,
+    "micro_tokens": NUMBER,
+    "eval_tasks": NUMBER,
+    "seed": NUMBER,
+    "threads": number_between(0, 1024),
+    "lr": NUMBER,
+    "lr_end": NUMBER,
+    "clip_norm": NUMBER,
+    "temperature": NUMBER,
+    "rank": NUMBER,
+    "alpha": number_between(high=float("inf")),
+    "turn_deadline": number_between(high=float("inf")),
+    "episode_deadline": number_between(high=float("inf")),
+    "step_deadline": number_between(high=float("inf")),
+    "stall_after": number_between(high=float("inf")),
+    "retries": NUMBER,
 }
-# Options of a vLLM server that turngym starts, which may be a number or a flag.
+# Options of a vLLM server that turngym starts, each of which may be a number or a flag.
 PLAIN_SERVER_OPTIONS = (
-    *(
-        "gpu-memory-utilization",
-        "max-num-seqs",
-        "max-num-batched-tokens",
-        "tensor-parallel-size",
-        "enforce-eager",
-    ),
+    "gpu-memory-utilization",
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "tensor-parallel-size",
+    "enforce-eager",
 )
-# Settings of an evaluation: a suite sets those that are not the command's.
+# Settings of an evaluation. A suite may set those that are not marked with `COMMAND`.
 EVALUATION: Mapping[str, Rule] = {
-    **{
-        name: SETTINGS[name]
-        for name in ("env", "option", "tasks", "difficulty", "shots", "temperature", "max_tokens")
-    },
+    "env": SETTINGS["env"],
+    "option": SETTINGS["option"],
+    "tasks": SETTINGS["tasks"],
+    "difficulty": SETTINGS["difficulty"],
+    "shots": SETTINGS["shots"],
+    "temperature": SETTINGS["temperature"],
+    "max_tokens": SETTINGS["max_tokens"],
     "split": WORD,
-    **dict.fromkeys(("episodes", "samples", "top_p"), INTEGER),
-    "k": INTEGERS,
-    **dict.fromkeys(
-        ("suite", "policy", "chat_template", "model", "base_url", "api_key_env", "tool_calls"),
-        COMMAND,
-    ),
-    **dict.fromkeys(
-        ("concurrency", "retries", "timeout", "token_budget", "request", "seed", "quiet"), COMMAND
-    ),
-    **dict.fromkeys(("return_reasoning", "finish_reason"), COMMAND),
-    **dict.fromkeys(
-        ("device", "dtype", "threads", "slow_dtype", "engine", "server", "server_option"), COMMAND
-    ),
-    **dict.fromkeys(("out", "resume", "against", "source", "base"), COMMAND),
+    "episodes": NUMBER,
+    "samples": NUMBER,
+    "top_p": NUMBER,
+    "k": NUMBERS,
+    "suite": COMMAND,
+    "policy": COMMAND,
+    "chat_template": COMMAND,
+    "model": COMMAND,
+    "base_url": COMMAND,
+    "api_key_env": COMMAND,
+    "tool_calls": COMMAND,
+    "concurrency": COMMAND,
+    "retries": COMMAND,
+    "timeout": COMMAND,
+    "token_budget": COMMAND,
+    "request": COMMAND,
+    "seed": COMMAND,
+    "quiet": COMMAND,
+    "return_reasoning": COMMAND,
+    "finish_reason": COMMAND,
+    "device": COMMAND,
+    "dtype": COMMAND,
+    "threads": COMMAND,
+    "slow_dtype": COMMAND,
+    "engine": COMMAND,
+    "server": COMMAND,
+    "server_option": COMMAND,
+    "out": COMMAND,
+    "resume": COMMAND,
+    "against": COMMAND,
+    "source": COMMAND,
+    "base": COMMAND,
 }
-
-
-def is_plain(value: Any) -> bool:
-    """Return whether a value of an unknown option is plain: a number, a flag, a text that is no path and no module."""
-    plain = several(text(r"(?:(?!\w\.\w)[^:/\\\x00-\x1f])*", 2000))
-    return is_flag(value) or several(number(high=float("inf")))(value) or plain(value)

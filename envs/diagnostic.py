@@ -1,18 +1,18 @@
-"""Diagnostic worlds: small text environments that each isolate one thing a control of entropy has to get right.
+"""Diagnostic worlds: small text environments that each isolate one difficulty of entropy control.
 
-They are `LateBloomer-v0`, `UselessChoice-v0`, `ManyWays-v0`, `Distractor-v0`, made of tables: states, the words that
-count in each, and where they lead. In a state the agent is shown a word and says one. A right word leads on, and the
-last one earns 1; any other word ends the episode with 0. Where `hidden` is 0 the right word is the one that is shown:
-the state asks for a copy. Else so many of the words are right, drawn by the task and never shown: the agent can only
-guess.
+They are `LateBloomer-v0`, `UselessChoice-v0`, `ManyWays-v0` and `Distractor-v0`. Each is a
+`DiagnosticWorld`, a table of states, which `WorldEnv` plays. In a state the agent is shown a word
+and says one. A right word leads on, and the last one earns 1; any other word ends the episode with
+0. If `hidden` is 0, the right word is the one that is shown: the state asks for a copy. Otherwise
+so many of the words are right, drawn by the task and never shown: the agent can only guess.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from .outcomes import Reply, StopReason
 from .tasks import choose_index, strict
 from .text_env import TextEnv
 
+# Names of the state that an episode begins in, and of how it can end.
 START, WON, LOST, INVALID = "start", "won", "lost", "invalid"
+# Words of the worlds.
 COLOURS = ("red", "blue", "green")
 DOORS = ("north", "south", "east", "west", "up", "down")
 IDLE = ("wait", "look", "hum", "nod")
@@ -41,87 +43,130 @@ NOUNS = (
 )
 
 
+class StateDraw(NamedTuple):
+    """What a task draws in one state: the word that is shown, and the words that are right."""
+
+    shown: str
+    right_words: frozenset[str]
+
+
 @dataclass(frozen=True)
 class DiagnosticState:
-    """What is shown (the task draws one of `shows`), the words that count here, and where they lead."""
+    """One state of a world.
+
+    Args:
+        shows: The words of which the task shows one.
+        offers: The words that the agent may say.
+        next_state: The state that a right word leads to; "" if no word is right.
+        hidden: The number of right words that the task draws among `offers`; 0 if the word that is
+            shown is right.
+        leads: The states that other words lead to, by the word. A word that is neither right nor
+            here ends the episode.
+    """
 
     shows: tuple[str, ...]
     offers: tuple[str, ...]
-    to: str = ""  # the state that a right word leads to; empty where no word is right
-    hidden: int = (
-        0  # right words that the task draws among `offers`; 0: the word shown is the right one
-    )
-    leads: Mapping[str, str] = field(
-        default_factory=dict
-    )  # other words that lead somewhere, and where
+    next_state: str = ""
+    hidden: int = 0
+    leads: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def copies(self) -> bool:
         """Whether the right word is the one that is shown."""
-        return bool(self.to) and not self.hidden
+        return bool(self.next_state) and not self.hidden
 
     @property
     def chance(self) -> float:
-        """The best chance of saying a right word."""
+        """The chance of the best agent to say a right word."""
         return self.hidden / len(self.offers) if self.hidden else 1.0
 
-    def draws(self) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield each word that may be shown with each set of words that may be right."""
+    def possible_draws(self) -> Iterator[StateDraw]:
+        """Yield everything that a task may draw here."""
         for shown in self.shows:
-            for right in combinations(self.offers, self.hidden) if self.hidden else ((shown,),):
-                yield shown, frozenset(right if self.to else ())
+            if not self.next_state:
+                yield StateDraw(shown, frozenset())
+            elif not self.hidden:
+                yield StateDraw(shown, frozenset({shown}))
+            else:
+                for right_words in combinations(self.offers, self.hidden):
+                    yield StateDraw(shown, frozenset(right_words))
 
 
 @dataclass(frozen=True)
 class DiagnosticWorld:
-    """States by name, the first of them `start`."""
+    """A world: its states by name, the first of them `start`.
+
+    Its tasks are all combinations of what each state may draw; their number is the length of the
+    world.
+
+    Args:
+        name: The name of the world.
+        states: Its states.
+        turns: The turns of the shortest way to success, which is the limit.
+        tool: The word of the first state whose use is measured; "" if none is better than the
+            others.
+        free: Whether an action may go on behind its first word with a text that means nothing.
+    """
 
     name: str
     states: Mapping[str, DiagnosticState]
-    turns: int  # agent's turns that the shortest way to success takes, which is the limit
-    tool: str = "ask"  # the word of the first state whose fate is watched; empty where none is better than the others
-    free: bool = (
-        False  # whether an action may go on behind its first word with a text that means nothing
-    )
+    turns: int
+    tool: str = "ask"
+    free: bool = False
 
     @cached_property
-    def draws(self) -> dict[str, list[tuple[str, frozenset[str]]]]:
-        """What a task may draw in each state."""
-        return {name: list(state.draws()) for name, state in self.states.items()}
+    def possible_draws(self) -> dict[str, list[StateDraw]]:
+        """Everything that a task may draw in each state."""
+        return {name: list(state.possible_draws()) for name, state in self.states.items()}
 
     def __len__(self) -> int:
-        return math.prod(map(len, self.draws.values()))
+        return math.prod(map(len, self.possible_draws.values()))
 
     @cached_property
     def order(self) -> list[int]:
-        """The combinations in an order of their own, so that every share of the tasks has all words."""
+        """The numbers of all combinations, shuffled, so that any range of tasks has all words."""
         return [int(i) for i in np.random.default_rng(0).permutation(len(self))]
 
-    def task(self, index: int) -> dict[str, tuple[str, frozenset[str]]]:
-        """Return what the task `index` shows in each state, and which words are right there."""
-        place, drawn = self.order[index], {}
-        for name, choices in self.draws.items():
-            place, at = divmod(place, len(choices))
-            drawn[name] = choices[at]
-        return drawn
+    def draws_of_task(self, index: int) -> dict[str, StateDraw]:
+        """Return what the task `index` draws in each state, by the state's name."""
+        # The number of a combination has one digit for each state, whose base is the number of its
+        # possible draws.
+        number = self.order[index]
+        draws = {}
+        for name, choices in self.possible_draws.items():
+            number, digit = divmod(number, len(choices))
+            draws[name] = choices[digit]
+        return draws
 
-    def best(self, state: str = START, turns: int | None = None) -> float:
-        """Return the highest chance of success from a state, for an agent that cannot see what is hidden."""
+    def best_success(self, state: str = START, turns: int | None = None) -> float:
+        """Return the highest chance of success of an agent that cannot see what is hidden.
+
+        Args:
+            state: The name of the state that it begins in.
+            turns: The turns that are left; by default those of the world.
+        """
         turns = self.turns if turns is None else turns
         if state == WON or not turns:
             return float(state == WON)
         here = self.states[state]
-        ways = [here.chance * self.best(here.to, turns - 1)] if here.to else []
-        return max([*ways, *(self.best(to, turns - 1) for to in set(here.leads.values()))])
+        chances = [self.best_success(name, turns - 1) for name in set(here.leads.values())]
+        if here.next_state:
+            chances.append(here.chance * self.best_success(here.next_state, turns - 1))
+        return max(chances)
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a policy says in each state before it learns, as a table, which a warm-up imitates.
+    """A policy before it learns, as a table of what it says in each state; a warm-up imitates it.
 
-    A world alone isolates nothing: that a tool is dropped before it is mastered takes a policy that seldom uses it and
-    uses it badly. The chances are those of the tool, of knowing which word to copy, of an idle word, and of a token
-    drawn from all, evenly.
+    Only with the right start does a world isolate anything: a tool can only be dropped before it is
+    mastered by a policy that seldom uses it and uses it badly.
+
+    Args:
+        tool: The chance to use the tool.
+        skill: The chance to know which word to copy.
+        idle: The chance to say an idle word instead of a copy.
+        noise: The chance of a token that is drawn from all tokens, evenly.
     """
 
     tool: float = 0.15
@@ -129,148 +174,222 @@ class Start:
     idle: float = 0.2
     noise: float = 0.02
 
-    def says(self, world: DiagnosticWorld, state: DiagnosticState, shown: str) -> dict[str, float]:
-        """Return the chance of each word that counts in a state, without noise."""
+    def word_chances(
+        self, world: DiagnosticWorld, state: DiagnosticState, shown: str
+    ) -> dict[str, float]:
+        """Return the chance of each word that a state offers, without noise.
+
+        Args:
+            world: The world.
+            state: One of its states.
+            shown: The word that is shown there.
+        """
         if world.tool in state.offers:
             others = [word for word in state.offers if word != world.tool]
             return {world.tool: self.tool, **dict.fromkeys(others, (1 - self.tool) / len(others))}
         if not state.copies:
             return dict.fromkeys(state.offers, 1 / len(state.offers))
         idle = self.idle if state.leads else 0.0
-        blind = (1 - self.skill - idle) / len(state.shows)
-        said = dict.fromkeys(state.shows, blind) | dict.fromkeys(
-            state.leads, idle / max(len(state.leads), 1)
-        )
-        return said | {shown: blind + self.skill}
+        # Without skill or idleness the policy guesses a word evenly, the right one included.
+        guess = (1 - self.skill - idle) / len(state.shows)
+        chances = dict.fromkeys(state.shows, guess)
+        chances |= dict.fromkeys(state.leads, idle / max(len(state.leads), 1))
+        chances[shown] = guess + self.skill
+        return chances
 
-    def expects(self, world: DiagnosticWorld) -> dict[str, float]:
-        """Return what this policy measures in a world. Tokens of noise count as invalid, of which few are not.
+    def expected_metrics(self, world: DiagnosticWorld) -> dict[str, float]:
+        """Return the metrics of this policy in a world, computed exactly.
 
-        Shares: `tool` in first turns (left out where there is none), `skill`, right words where one copies, `valid`
-        turns, `success`; and `pass_at_8`.
+        A token of noise counts as invalid, though a few of them happen to be valid words.
+
+        Returns:
+            As shares: `skill` (right words among copies), `valid` (turns), `success` (episodes),
+            `pass_at_8` (of eight episodes one succeeds), and, if the world has a tool, `tool` (its
+            use in first turns).
         """
-        kept = (
-            1 - self.noise
-        )  # the share of turns without noise in the word; the end of a turn has it, too
-        kept *= kept
-
-        def walk(
-            at: str, left: int
-        ) -> NDArray[np.float64]:  # the mean of turns, of valid turns and of success
-            if at not in world.states or not left:
-                return np.array([0.0, 0.0, at == WON])
-            state = world.states[at]
-            shown, right = next(state.draws())  # by symmetry all draws have the same chances
-            sums = np.array([1.0, kept, 0.0])
-            for word, chance in self.says(world, state, shown).items():
-                if led := state.to if word in right else state.leads.get(word, ""):
-                    sums += kept * chance * walk(led, left - 1)
-            return sums
-
-        turns, valid, success = walk(START, world.turns).tolist()
+        # A turn is without noise if neither its word nor the token that ends it is drawn from
+        # noise.
+        clean = (1 - self.noise) * (1 - self.noise)
+        turns, valid_turns, success = self._expected_counts(
+            world, START, turns_left=world.turns, clean=clean
+        ).tolist()
         copying = next(state for state in world.states.values() if state.copies)
-        skill = kept * self.says(world, copying, copying.shows[0])[copying.shows[0]]
-        found = {
-            "skill": skill,
-            "valid": valid / turns,
+        shown = copying.shows[0]  # by symmetry, skill is the same for every word
+        metrics = {
+            "skill": clean * self.word_chances(world, copying, shown)[shown],
+            "valid": valid_turns / turns,
             "success": success,
             "pass_at_8": 1 - (1 - success) ** 8,
         }
-        return found | ({"tool": kept * self.tool} if world.tool else {})
+        if world.tool:
+            metrics["tool"] = clean * self.tool
+        return metrics
+
+    def _expected_counts(
+        self, world: DiagnosticWorld, state_name: str, turns_left: int, clean: float
+    ) -> NDArray[np.float64]:
+        """Return the means over the rest of an episode: turns, valid turns, and successes (0 to 1).
+
+        Args:
+            world: The world.
+            state_name: The state from which the episode goes on, or how it has ended.
+            turns_left: How many turns it may still have.
+            clean: The chance of a turn without noise.
+        """
+        if state_name not in world.states or not turns_left:
+            return np.array([0.0, 0.0, state_name == WON])
+        state = world.states[state_name]
+        draw = next(state.possible_draws())  # by symmetry, all draws have the same chances
+        counts = np.array([1.0, clean, 0.0])
+        for word, chance in self.word_chances(world, state, draw.shown).items():
+            next_name = state.next_state if word in draw.right_words else state.leads.get(word, "")
+            if next_name:
+                counts_after = self._expected_counts(world, next_name, turns_left - 1, clean)
+                counts += clean * chance * counts_after
+        return counts
 
 
-def _copying(links: int, idle: tuple[str, ...] = ()) -> dict[str, DiagnosticState]:
-    """Return states in which `links` words are to be copied; a word of `idle` leads back to where it is said."""
-    names = [f"copy-{i}" for i in range(1, links + 1)]
+def _copying_states(count: int, idle: tuple[str, ...] = ()) -> dict[str, DiagnosticState]:
+    """Return a chain of states `copy-1` to `copy-COUNT` in each of which a word is to be copied.
+
+    The last leads to success. A word of `idle` leads back to the state where it is said, and costs
+    a turn.
+    """
+    names = [f"copy-{number}" for number in range(1, count + 1)]
+    next_names = (*names[1:], WON)
     return {
-        name: DiagnosticState(NOUNS, (*NOUNS, *idle), to, leads=dict.fromkeys(idle, name))
-        for name, to in zip(names, (*names[1:], WON), strict=True)
+        name: DiagnosticState(
+            shows=NOUNS,
+            offers=(*NOUNS, *idle),
+            next_state=next_name,
+            leads=dict.fromkeys(idle, name),
+        )
+        for name, next_name in zip(names, next_names, strict=True)
     }
 
 
-def _bloomer(name: str, idle: tuple[str, ...] = (), free: bool = False) -> DiagnosticWorld:
-    """Return a world of a sure third by guessing, and of a tool that pays in full once three words can be copied."""
+def _guess_or_ask_world(
+    name: str, idle: tuple[str, ...] = (), free: bool = False
+) -> DiagnosticWorld:
+    """Return a world with a guess that succeeds in a third of the tasks, and a tool to be mastered.
+
+    The word "guess" leads to the guess of a colour, the word "ask" (the tool) to three words to
+    copy, which always succeeds once the policy can copy.
+    """
     first = DiagnosticState(
-        ("start",), ("guess", "ask"), leads={"guess": "colour", "ask": "copy-1"}
+        shows=("start",),
+        offers=("guess", "ask"),
+        leads={"guess": "colour", "ask": "copy-1"},
     )
-    guess = DiagnosticState(("colour",), COLOURS, WON, hidden=1)
-    return DiagnosticWorld(name, {START: first, "colour": guess, **_copying(3, idle)}, 4, free=free)
+    colour = DiagnosticState(shows=("colour",), offers=COLOURS, next_state=WON, hidden=1)
+    states = {START: first, "colour": colour, **_copying_states(3, idle)}
+    return DiagnosticWorld(name, states, turns=4, free=free)
 
 
-def _ways() -> DiagnosticWorld:
-    """Return a world of six doors, of which each task leaves three open; behind each there are two words to copy."""
-    first = DiagnosticState(("start",), DOORS, "copy-1", hidden=3)
-    return DiagnosticWorld("many-ways", {START: first, **_copying(2)}, 3, tool="")
+def _many_ways_world() -> DiagnosticWorld:
+    """Return a world of six doors, of which each task opens three; behind it, two words to copy."""
+    first = DiagnosticState(shows=("start",), offers=DOORS, next_state="copy-1", hidden=3)
+    return DiagnosticWorld("many-ways", {START: first, **_copying_states(2)}, turns=3, tool="")
 
 
 _ALL = (
-    _bloomer("late-bloomer"),
-    _bloomer("useless-choice", idle=IDLE),
-    _ways(),
-    _bloomer("distractor", free=True),
+    _guess_or_ask_world("late-bloomer"),
+    _guess_or_ask_world("useless-choice", idle=IDLE),
+    _many_ways_world(),
+    _guess_or_ask_world("distractor", free=True),
 )
 WORLDS = {world.name: world for world in _ALL}
-_ENDS = {WON: StopReason.GOAL, LOST: StopReason.ANSWERED, INVALID: StopReason.NO_ANSWER}
+_STOPS = {WON: StopReason.GOAL, LOST: StopReason.ANSWERED, INVALID: StopReason.NO_ANSWER}
 
 
 class WorldEnv(TextEnv):
-    """An episode in a world; success earns 1.
+    """An environment that plays a diagnostic world; success earns 1.
 
-    `info` of a turn holds `state`, where it was taken, and `led`, what it led to: a state, `won`, `lost`, or `invalid`
-    where the action is none of the words that count there.
+    `info` of a turn has `state`, where it was taken, and `led`, where it led: a state, `won`,
+    `lost`, or `invalid` if the action is none of the words that the state offers.
+
+    Args:
+        world: The world.
+        max_turns: The limit of an episode.
+        size: The number of tasks; 0 for all there are.
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"world", "tasks", "drawn"}
 
     def __init__(self, world: DiagnosticWorld, max_turns: int, size: int = 0) -> None:
         super().__init__(max_turns)
-        self.world, self.tasks = world, range(min(size, len(world)) if size else len(world))
+        self.world = world
+        self.tasks = range(min(size, len(world)) if size else len(world))
         self.state = START
-        self.drawn: Mapping[str, tuple[str, frozenset[str]]] = {}
+        self.drawn: Mapping[str, StateDraw] = {}
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
+        """Begin an episode of the task in the options, or of a random one."""
         index = choose_index(rng, options, self.tasks)
-        self.state, self.drawn, self.task_id = (
-            START,
-            self.world.task(index),
-            f"{self.world.name}-{index}",
-        )
-        return self.drawn[START][0]
+        self.state = START
+        self.drawn = self.world.draws_of_task(index)
+        self.task_id = f"{self.world.name}-{index}"
+        return self.drawn[START].shown
 
     def on_step(self, text: str) -> Reply:
-        before, here = self.state, self.world.states[self.state]
+        """Follow the word that the agent says, and show the word of the state that it leads to."""
+        state_before = self.state
+        state = self.world.states[state_before]
         word = text.partition(" ")[0] if self.world.free else text
-        self.state = INVALID
-        if word in here.offers:
-            self.state = here.to if word in self.drawn[before][1] else here.leads.get(word, LOST)
-        info, stop = {"state": before, "led": self.state}, _ENDS.get(self.state)
-        shown = "" if stop else self.drawn[self.state][0]
-        return Reply(shown, float(self.state == WON), stop, info=info, valid=self.state != INVALID)
+        if word not in state.offers:
+            self.state = INVALID
+        elif word in self.drawn[state_before].right_words:
+            self.state = state.next_state
+        else:
+            self.state = state.leads.get(word, LOST)
+        stop = _STOPS.get(self.state)
+        return Reply(
+            "" if stop else self.drawn[self.state].shown,
+            reward=float(self.state == WON),
+            stop=stop,
+            info={"state": state_before, "led": self.state},
+            valid=self.state != INVALID,
+        )
 
     def gold(self) -> list[str]:
-        """Return the shortest way to success from here: the first right word, or a word that leads to one."""
-        words, at = [], self.state
-        while at not in _ENDS:
-            here, right = self.world.states[at], self.drawn[at][1]
-            leads = dict.fromkeys(sorted(right), here.to) | (dict(here.leads) if not right else {})
-            word, at = max(leads.items(), key=lambda lead: self.world.best(lead[1]))
+        """Return the words of the shortest way to success from here.
+
+        In each state that is the first right word in alphabetical order, or the word that leads to
+        the best state.
+        """
+        words = []
+        state_name = self.state
+        while state_name not in _STOPS:
+            state = self.world.states[state_name]
+            right_words = self.drawn[state_name].right_words
+            if right_words:
+                word = min(right_words)
+                state_name = state.next_state
+            else:
+                # Of equally good words `max` takes the first.
+                word, state_name = max(
+                    state.leads.items(), key=lambda lead: self.world.best_success(lead[1])
+                )
             words.append(word)
         return words
 
 
-def _maker(name: str) -> Callable[..., WorldEnv]:
-    def make(max_turns: int = WORLDS[name].turns) -> WorldEnv:
-        return WorldEnv(WORLDS[name], max_turns)
-
-    make.__name__ = f"make_{name.replace('-', '_')}"
-    return strict(make)
+@strict
+def make_late_bloomer(max_turns: int = WORLDS["late-bloomer"].turns) -> WorldEnv:
+    """Make the world of a tool that succeeds once it is mastered, and a guess that does in 1/3."""
+    return WorldEnv(WORLDS["late-bloomer"], max_turns)
 
 
-# A tool that pays only once it is mastered, beside a guess that pays a third from the start; the same with words that
-# are allowed while copying, lead back to the same word and cost a turn; the first with free text behind every action.
-make_late_bloomer, make_useless_choice, make_distractor = map(
-    _maker, ("late-bloomer", "useless-choice", "distractor")
-)
+@strict
+def make_useless_choice(max_turns: int = WORLDS["useless-choice"].turns) -> WorldEnv:
+    """Make the late bloomer with idle words, which are allowed while copying but cost a turn."""
+    return WorldEnv(WORLDS["useless-choice"], max_turns)
+
+
+@strict
+def make_distractor(max_turns: int = WORLDS["distractor"].turns) -> WorldEnv:
+    """Make the late bloomer with free text behind every action, which means nothing."""
+    return WorldEnv(WORLDS["distractor"], max_turns)
 
 
 @strict

@@ -1,4 +1,4 @@
-"""Random draws that depend on a key only, the same on every machine."""
+"""Random draws that depend only on a key, the same on every machine."""
 
 import hashlib
 import struct
@@ -8,15 +8,19 @@ from .tasks import T
 
 
 class KeyedRandom:
-    """Random draws that depend on the key alone, on any machine: block n is the hash of the key and n."""
+    """A random generator whose draws depend only on its key and are the same on any machine.
+
+    Its stream of 64-bit words is cut into blocks of eight; block n is the BLAKE2b hash of the key
+    with n as the salt.
+    """
 
     def __init__(self, *key: int | str) -> None:
         self._key = repr(key).encode()
-        self._block = 0
-        self._words: list[int] = []
+        self._block = 0  # the number of the next block
+        self._words: list[int] = []  # of the present block, not yet used
 
     def integer(self, low: int, high: int) -> int:
-        """Return an integer from `low` to `high`, both included."""
+        """Draw an integer from `low` to `high`, both included."""
         if not self._words:
             digest = hashlib.blake2b(self._key, salt=self._block.to_bytes(16, "little")).digest()
             self._words = list(struct.unpack("<8Q", digest))
@@ -24,16 +28,18 @@ class KeyedRandom:
         return low + self._words.pop() % (high - low + 1)
 
     def nonzero(self, high: int) -> int:
-        """Return an integer from -`high` to `high`, but not 0."""
-        return self.choice((-1, 1)) * self.integer(1, high)
+        """Draw an integer from -`high` to `high`, but not 0."""
+        sign = self.choice((-1, 1))
+        return sign * self.integer(1, high)
 
     def choice(self, items: Sequence[T]) -> T:
+        """Draw one of `items`."""
         return items[self.integer(0, len(items) - 1)]
 
     def shuffled(self, items: Iterable[T]) -> list[T]:
-        """Return `items` in an order that is drawn."""
+        """Return a list of `items` in a random order (Fisher and Yates)."""
         items = list(items)
-        for i in range(len(items) - 1, 0, -1):
-            j = self.integer(0, i)
-            items[i], items[j] = items[j], items[i]
+        for last in range(len(items) - 1, 0, -1):
+            drawn = self.integer(0, last)
+            items[last], items[drawn] = items[drawn], items[last]
         return items

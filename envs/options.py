@@ -1,4 +1,4 @@
-"""The options of an environment as a command or a file names them, and the isolation of its tools."""
+"""The options of an environment, as a command or a file names them; its tools' isolation levels."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,56 +15,71 @@ from .text_env import TextEnv
 class EnvOptions:
     """Options of the environment."""
 
+    # Line breaks of these texts are those of `--help`, so some lines are long.
     tasks: str | None = None
     """The tasks: a file (JSONL, JSON, CSV, Parquet; fields `problem, answer`, `question, answer` or as verl has them),
     a folder in the layout of the Hugging Face hub, a data set (`gsm8k`, `math`, `math500`, `aime24`, `aime25`, `amc23`,
     `hmmt25`, `brumo25`, `cmimc25`, `minerva`, `olympiadbench`, `omni-math`, `dapo-math`, `deepscaler`, `hotpotqa`,
     `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or `OWNER/NAME` on the Hugging Face hub), or
-    `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""
+    `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""  # noqa: E501
     difficulty: tuple[int, ...] | None = None
     """Difficulties of generated tasks, 1 to 5."""
     shots: int | str = 0
-    """Worked examples in front of a question: how many of the expert's, or a JSONL file of `messages`."""
+    """Worked examples in front of a question: how many of the expert's, or a JSONL file of `messages`."""  # noqa: E501
     option: tuple[str, ...] = ()
     """Other options of the environment as `name=value`; the value is TOML, and a bare word is a string. They add to
-    those of a recipe, and change the ones that they name."""
+    those of a recipe, and change the ones that they name."""  # noqa: E501
 
     def kwargs(self) -> dict[str, Any]:
-        """Return the constructor arguments.
+        """Return the arguments for the environment's constructor.
 
-        Raises ValueError where an `option` has no `=`, or something is given twice.
+        Raises:
+            ValueError: An `option` has no `=`, or something is given twice.
         """
         shots = None if self.shots == 0 else self.shots
-        fields = {"shots": shots, "tasks": self.tasks, "difficulty": self.difficulty}
-        values = {name: value for name, value in fields.items() if value is not None}
+        own_flags = {"shots": shots, "tasks": self.tasks, "difficulty": self.difficulty}
+        arguments = {name: value for name, value in own_flags.items() if value is not None}
         for name, value in named_values("option", self.option).items():
-            if name in values:
+            if name in arguments:
                 raise ValueError(
-                    f"{name} is given twice, by --{name} and by --option {name}={value}; give it once"
+                    f"{name} is given twice, by --{name} and by --option {name}={value}; "
+                    "give it once"
                 )
-            values[name] = value
-        return values
+            arguments[name] = value
+        return arguments
 
     def over(self, options: Iterable[str]) -> "EnvOptions":
-        """Return these options with those of a recipe, `options`, that these do not name.
+        """Return these options of a command, laid over those of a recipe.
 
-        A `difficulty`, `tasks` or `shots` among the options of a command stands in place of the recipe's field.
-        Raises ValueError where an option is given twice, or has no `=`.
+        Args:
+            options: The recipe's options, as `name=value`. One that the command names is dropped.
+
+        Returns:
+            Both. `tasks`, `difficulty` or `shots` among the command's `option` replace the field of
+            that name, which the recipe has filled.
+
+        Raises:
+            ValueError: An option is given twice, or has no `=`.
         """
-        values = named_values("option", self.option)
-        others = [item for item in options if item.partition("=")[0] not in values]
+        command_values = named_values("option", self.option)
+        kept = [item for item in options if item.partition("=")[0] not in command_values]
         return EnvOptions(
-            tasks=None if "tasks" in values else self.tasks,
-            difficulty=None if "difficulty" in values else self.difficulty,
-            shots=0 if "shots" in values else self.shots,
-            option=(*others, *self.option),
+            tasks=None if "tasks" in command_values else self.tasks,
+            difficulty=None if "difficulty" in command_values else self.difficulty,
+            shots=0 if "shots" in command_values else self.shots,
+            option=(*kept, *self.option),
         )
 
 
 def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
-    """Return the values of `name=value`, which are TOML or bare words; `flag` names the option that has them.
+    """Parse items of the form `name=value`: ("k=3", "split=test") -> {"k": 3, "split": "test"}.
 
-    Raises ValueError where one has no `=`, or a name is given twice.
+    Args:
+        flag: The option of the command that has the items, for the error.
+        items: Each value is TOML, or else a string without quotes.
+
+    Raises:
+        ValueError: An item has no `=`, or a name is given twice.
     """
     values: dict[str, Any] = {}
     for item in items:
@@ -79,31 +94,33 @@ def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
             )
         try:
             values[name] = parse_toml(f"value = {value}")["value"]
-        except ValueError:  # no TOML, or too much of it
+        except ValueError:  # it is not TOML, or too large or nested too deeply
             values[name] = value
     return values
 
 
-def levels_of(
-    env: TextEnv,
-) -> dict[str, str]:  # the isolation levels of the tools of `env` that have one, by name
+def levels_of(env: TextEnv) -> dict[str, str]:
+    """Return the isolation levels of an environment's tools that have one, by the tool's name."""
     return env.toolbox.levels if isinstance(env, QuestionEnv) else {}
 
 
 def check_levels(env: TextEnv) -> None:
-    """Find out before an episode begins whether this machine can isolate the tools of `env` as asked.
+    """Check, before an episode begins, that this machine can isolate an environment's tools.
 
-    Raises LevelRefused where it cannot; the message says why and how to allow a weaker level.
+    Raises:
+        LevelRefused: It cannot at the level of a tool. The message says why, and how to allow a
+            weaker level.
     """
     for level in levels_of(env).values():
-        if level in LEVELS:  # a tool of another package has its own
+        if level in LEVELS:  # a tool of another package may have levels that only it knows
             require(level)
 
 
-def _literal(value: Any) -> str:
-    """Return a value of JSON as TOML has it."""
+def to_toml_value(value: Any) -> str:
+    """Return a JSON value as TOML on one line: {"k": [1]} -> {"k" = [1]}."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{json.dumps(str(key))} = {_literal(item)}' for key, item in value.items())}}}"
+        pairs = [f"{json.dumps(str(key))} = {to_toml_value(item)}" for key, item in value.items()]
+        return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_literal, value))}]"
+        return f"[{', '.join(map(to_toml_value, value))}]"
     return json.dumps(value, default=str)

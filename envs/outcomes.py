@@ -1,4 +1,4 @@
-"""How an episode can end, and what an environment replies to an action."""
+"""How an episode can end, and an environment's reply to an action."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,26 +28,33 @@ class Outcome(StrEnum):
 
 
 def outcome_of(stop: StopReason) -> Outcome:
-    """Return the outcome of a stop reason."""
+    """Return the outcome of an episode that ended for this reason."""
     if stop in (StopReason.TOOL_ERROR, StopReason.INFRA_ERROR):
         return Outcome(stop)
-    return Outcome.TRUNCATED if stop in (StopReason.MAX_TURNS, StopReason.CONTEXT) else Outcome.DONE
+    if stop in (StopReason.MAX_TURNS, StopReason.CONTEXT):
+        return Outcome.TRUNCATED
+    return Outcome.DONE
 
 
 class EnvFailure(RuntimeError):
-    """Something an environment depends on (a grader, a server) could not run: no fault of the agent's."""
+    """Something an environment depends on (a grader, a server) failed, by no fault of the agent."""
 
 
 @dataclass
 class Reply:
-    """What the environment answers to one action.
+    """An environment's answer to one action.
 
-    With `stop` set it ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`). `valid` says
-    whether the world could carry out the action, right or wrong; None where it cannot tell.
+    Args:
+        text: The observation.
+        reward: The reward of the turn; a `Rewards` has several, each kept by its name.
+        stop: Why the episode ends with this turn; None if it goes on.
+        role: The speaker of `text` in the chat: `user` or `tool`.
+        info: Added to the `info` of the step.
+        valid: Whether the action could be carried out, right or wrong; None if that has no meaning.
     """
 
     text: str
-    reward: float = 0.0  # or `Rewards`, which are kept by name
+    reward: float = 0.0
     stop: StopReason | None = None
     role: str = "user"
     info: Mapping[str, Any] = field(default_factory=dict)

@@ -1,10 +1,12 @@
 """Environment ids, and the factories that make them.
 
-Importing `turngym` registers the ids with Gymnasium. Other packages declare theirs as entry points of the group
-`turngym.envs`: the name is the id, the value `module:factory`. They are registered without importing the module, so a
-broken one is an error only when it is made. What no package declares is named with its module: `module:Class`,
-`module:factory`, or as in Gymnasium `module:ID`, where importing the module registers the id. `file.py:factory` is
-another way to write it, for a file in or below the current folder.
+`make` makes an environment by its id, `spec_of` returns its spec. Importing
+`turngym` registers the ids with Gymnasium. Other packages declare theirs as entry points of the
+group `turngym.envs`: the name is the id, the value `module:factory`. They are registered without
+importing the module, so a broken one is an error only when it is made. An environment that no
+package declares is named with its module: `module:Class`, `module:factory`, or as in Gymnasium
+`module:ID`, if importing the module registers the id. `file.py:factory` is another way to write
+`module:factory`, for a file in or below the current folder.
 """
 
 import contextlib
@@ -13,7 +15,7 @@ import inspect
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,20 +32,27 @@ from .question.env import QuestionEnv
 from .tasks import did_you_mean
 from .text_env import TextEnv
 
-GROUP = "turngym.envs"
+GROUP = "turngym.envs"  # the group of entry points in which packages declare environments
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One environment: its id, what makes it, a line for `turngym envs`, the package it comes from, what it needs."""
+    """One environment that turngym or another package declares.
+
+    Args:
+        id: Its id in Gymnasium.
+        entry_point: The factory that makes it, as `module:factory`.
+        summary: A line for `turngym envs`.
+        package: The package that declares it.
+        needs: What it needs that installing a package does not bring; "" for nothing. If it is
+            missing, `make` raises an error that says what to do.
+    """
 
     id: str
     entry_point: str
     summary: str
     package: str = "turngym"
-    needs: str = (
-        ""  # what has to be there that no package brings; without it `make` says what to do
-    )
+    needs: str = ""
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("registry.toml").read_text("utf-8"))
@@ -51,42 +60,49 @@ ENVS = tuple(Entry(**row) for row in _TABLES["envs"])
 
 
 class Limited(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Adds `stop` and `outcome` to the last step of an episode that Gymnasium's TimeLimit below it ends."""
+    """Adds `stop` and `outcome` to the step in which Gymnasium's TimeLimit ends an episode."""
 
     def __init__(self, env: gymnasium.Env[str, str]) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.Wrapper.__init__(self, env)
 
     def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        """Take one turn; if TimeLimit truncates the episode, `info` says why it ended."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if truncated and "stop" not in info:
+        if truncated and "stop" not in info:  # no `TextEnv` ended the episode itself
             info = {**info, "stop": str(StopReason.MAX_TURNS), "outcome": str(Outcome.TRUNCATED)}
         return observation, reward, terminated, truncated, info
 
 
 def entries() -> tuple[Entry, ...]:
-    """Return the environments of turngym, then those that installed packages declare, by id and package."""
-    return (
-        *ENVS,
-        *(Entry(one.name, one.spec, one.summary, package=one.package) for one in declared(GROUP)),
-    )
+    """Return the environments of turngym, then those of installed packages, by id and package."""
+    plugin_entries = [
+        Entry(plugin.name, plugin.spec, plugin.summary, package=plugin.package)
+        for plugin in declared(GROUP)
+    ]
+    return (*ENVS, *plugin_entries)
 
 
 def register_all() -> None:
     """Register every environment of `entries()` that Gymnasium does not know yet."""
-    known = entries()
-    for entry in known:
-        if entry.id not in gymnasium.registry:
-            with contextlib.suppress(
-                gymnasium.error.Error
-            ):  # an id that Gymnasium refuses: `make` says so
-                _register(entry, known)
+    all_entries = entries()
+    for entry in all_entries:
+        if entry.id in gymnasium.registry:
+            continue
+        # If Gymnasium refuses an id, `make` says so: a broken package must not break the import of
+        # turngym.
+        with contextlib.suppress(gymnasium.error.Error):
+            _register(entry, all_entries)
 
 
 def module_id(env_id: str) -> str:
-    """Return `module:name` for `file.py:name`, which journals have, and any other id as it is.
+    """Return the id with a module in place of a file: "envs/mine.py:make" -> "envs.mine:make".
 
-    Raises ValueError if the file is not in or below the current folder, or its name is no module's.
+    Journals have ids of this form. Any other id is returned as it is.
+
+    Raises:
+        ValueError: The file is not in or below the current folder, or its name cannot be a
+            module's.
     """
     file, colon, name = env_id.partition(":")
     if not colon or not file.endswith(".py"):
@@ -96,42 +112,82 @@ def module_id(env_id: str) -> str:
         path = path.relative_to(Path.cwd())
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(
-            f"{env_id}: the file is not below the current folder; run this in its folder: cd {path.parent}"
+            f"{env_id}: the file is not below the current folder; "
+            f"run this in its folder: cd {path.parent}"
         )
-    parts = path.with_suffix("").parts
-    if odd := next((part for part in parts if not part.isidentifier()), ""):
-        plain = re.sub(r"\W", "_", odd)
-        raise ValueError(f"{env_id}: Python cannot import {odd!r}; rename it, such as to {plain!r}")
-    return f"{'.'.join(parts)}:{name}"
+    module_names = path.with_suffix("").parts
+    for module_name in module_names:
+        if not module_name.isidentifier():
+            importable = re.sub(r"\W", "_", module_name)
+            raise ValueError(
+                f"{env_id}: Python cannot import {module_name!r}; "
+                f"rename it, such as to {importable!r}"
+            )
+    return f"{'.'.join(module_names)}:{name}"
 
 
 def make(env_id: str, **kwargs: Any) -> TextEnv:
     """Make the bare environment (no wrappers) for rollouts, evaluation and play.
 
-    Raises ValueError where the id is unknown or its declaration broken, or the environment does not take one of
-    `kwargs`; TypeError where the environment is not a `TextEnv`.
+    Args:
+        env_id: An id, or `module:factory` and the other forms that the module's text describes.
+        kwargs: Options of the environment.
+
+    Raises:
+        ValueError: The id is unknown, its declaration is broken, or the environment does not take
+            one of `kwargs`.
+        TypeError: The environment is not a `TextEnv`.
     """
     env_id = module_id(env_id)
     spec = spec_of(env_id)
-    creator = _creator(spec)
-    options, takes_any = _options(creator)
-    for name in kwargs:
-        if name not in options and not takes_any:
-            known = f"its options are {', '.join(options)}" if options else "it takes none"
-            raise ValueError(
-                f"{env_id} takes no option {name!r}; {did_you_mean(name, options)}{known}"
-            )
+    creator = _load_creator(spec)
+    _check_option_names(env_id, creator, kwargs)
     try:
-        env = creator(**{**spec.kwargs, **kwargs})
+        product = creator(**{**spec.kwargs, **kwargs})
     except TypeError as error:
-        own = getattr(creator, "__name__", "")
-        lacks_option = "required" in str(error) and str(error).startswith(
-            (f"{own}()", f"{own}.__init__()")
-        )
-        hint = _near_argument(error) + place(error)
-        if lacks_option:
-            hint = "; give it a default, or name it with --option"
+        hint = _hint_at_call_error(error, creator)
         raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}{hint}") from error
+    env = _require_text_env(env_id, product)
+    # As after `gymnasium.make`, the spec tells how the environment was made, and is its own.
+    env.spec = copy.deepcopy(spec)
+    env.spec.id = env_id
+    env.spec.kwargs |= kwargs
+    return env
+
+
+def _check_option_names(
+    env_id: str, creator: Callable[..., Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise ValueError, with the nearest option, if `creator` does not take one of `kwargs`."""
+    options = _option_names(creator)
+    if _takes_any_option(creator):
+        return
+    for name in kwargs:
+        if name not in options:
+            listed = f"its options are {', '.join(options)}" if options else "it takes none"
+            raise ValueError(
+                f"{env_id} takes no option {name!r}; {did_you_mean(name, options)}{listed}"
+            )
+
+
+def _hint_at_call_error(error: TypeError, creator: Callable[..., Any]) -> str:
+    """Return the end of the message for a factory that raised a TypeError.
+
+    It says how to give an option that the factory requires, if that is the reason, or else which
+    argument of `QuestionEnv` was misspelled, if any, and where in the user's code the error was
+    raised.
+    """
+    message = str(error)
+    creator_name = getattr(creator, "__name__", "")
+    # Python's own message for a call of the factory itself: "make() missing 1 required …".
+    is_about_creator = message.startswith((f"{creator_name}()", f"{creator_name}.__init__()"))
+    if "required" in message and is_about_creator:
+        return "; give it a default, or name it with --option"
+    return _near_argument(error) + place(error)
+
+
+def _require_text_env(env_id: str, env: Any) -> TextEnv:
+    """Return what a factory has made, a `TextEnv`, or raise TypeError with the likely mistake."""
     if env is None:
         raise TypeError(
             f"{env_id} returns None; it has to return the environment: does it lack a `return`?"
@@ -149,150 +205,202 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
         )
     if "max_turns" not in vars(env):
         raise TypeError(f"{type(env).__name__}.__init__ has to call super().__init__(max_turns)")
-    env.spec = copy.deepcopy(
-        spec
-    )  # as `gymnasium.make` does: what made an environment can be read from it
-    env.spec.id = env_id
-    env.spec.kwargs |= kwargs
     return env
 
 
 def _near_argument(error: TypeError) -> str:
-    """Return the argument of `QuestionEnv` that a call of it may have misspelled, behind a semicolon; else nothing."""
-    call = re.search(
+    """Return a hint at the argument that a call of `QuestionEnv` misspelled; "" if none."""
+    misspelled = re.search(
         r"QuestionEnv\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)
     )
-    if call is None:
+    if misspelled is None:
         return ""
-    arguments = [*inspect.signature(QuestionEnv).parameters]
-    return f"; {did_you_mean(call[1], arguments)}its arguments are {', '.join(arguments)}"
+    arguments = list(inspect.signature(QuestionEnv).parameters)
+    return f"; {did_you_mean(misspelled[1], arguments)}its arguments are {', '.join(arguments)}"
 
 
 def defaults_of(env_id: str) -> dict[str, Any]:
-    """Return the options of an environment and the values that they have when left out. Raises as `spec_of` does."""
+    """Return the defaults of an environment's options, by name. Raises as `spec_of` does."""
     spec = spec_of(env_id)
-    options = inspect.signature(_creator(spec)).parameters.values()
-    return {one.name: one.default for one in options if one.default is not one.empty} | spec.kwargs
+    parameters = inspect.signature(_load_creator(spec)).parameters.values()
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    }
+    return defaults | spec.kwargs
+
+
+def takes_option(env_id: str, option: str) -> bool:
+    """Return whether an environment has a parameter of this name; `**options` alone do not count.
+
+    An environment with `**options` may ignore them, or hand them to anything. Raises as `make`
+    does.
+    """
+    return option in _option_names(_load_creator(spec_of(env_id)))
+
+
+def _option_names(creator: Callable[..., Any]) -> list[str]:
+    """Return the names of a factory's parameters, without `*args` and `**options`."""
+    variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    parameters = inspect.signature(creator).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind not in variadic]
+
+
+def _takes_any_option(creator: Callable[..., Any]) -> bool:
+    """Return whether a factory has `**options`."""
+    parameters = inspect.signature(creator).parameters.values()
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def spec_of(env_id: str) -> EnvSpec:
-    """Return what Gymnasium knows of an environment, from which `gymnasium.make` makes it; registered where it is not.
+    """Return Gymnasium's spec of an environment, which is registered if it is not yet.
 
-    Raises ValueError where the id is unknown or its declaration broken, or its module cannot be imported.
+    Raises:
+        ValueError: The id is unknown, its declaration is broken, or its module cannot be imported.
     """
     env_id = module_id(env_id)
     if env_id in gymnasium.registry:
         return gymnasium.registry[env_id]
     module, colon, name = env_id.partition(":")
     if not colon:
-        _register_late(env_id)
+        _register_declared(env_id)
     elif name.isidentifier() or not name:
-        made = load(env_id, "environment")
-        if not callable(made) or (inspect.isclass(made) and not issubclass(made, TextEnv)):
-            what = (
-                f"the class {made.__name__}"
-                if inspect.isclass(made)
-                else f"a {type(made).__name__}"
-            )
-            fix = "name a class that derives from TextEnv, or a function that makes one"
-            raise ValueError(f"{env_id} is {what}; {fix}")
-        gymnasium.register(env_id, entry_point=env_id)
-    else:
+        _register_factory(env_id)
+    else:  # an id such as `Echo-v0`, which the module registers with Gymnasium
         load_module(module, f"the environment {env_id!r}")
         if name not in gymnasium.registry:
-            hint = did_you_mean(name, gymnasium.registry)
-            fix = f"name a class in it ({module}:CLASS), or call gymnasium.register(id={name!r}, …) there"
-            raise ValueError(f"importing {module} registers no environment {name!r}; {hint}{fix}")
+            raise ValueError(
+                f"importing {module} registers no environment {name!r}; "
+                f"{did_you_mean(name, gymnasium.registry)}"
+                f"name a class in it ({module}:CLASS), "
+                f"or call gymnasium.register(id={name!r}, …) there"
+            )
         return gymnasium.registry[name]
     return gymnasium.registry[env_id]
 
 
-def takes(env_id: str, option: str) -> bool:
-    """Return whether an environment names an option among its parameters: `**options` may lead anywhere.
+def _register_declared(env_id: str) -> None:
+    """Register an environment of a package that was installed after `import turngym`.
 
-    Raises as `make` does.
+    Raises:
+        ValueError: No package declares this id, or Gymnasium refuses it.
     """
-    names, _ = _options(_creator(spec_of(env_id)))
-    return option in names
-
-
-def _options(creator: Callable[..., Any]) -> tuple[list[str], bool]:
-    options = inspect.signature(creator).parameters.values()
-    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [one.name for one in options if one.kind not in variable], any(
-        one.kind is variable[0] for one in options
-    )
-
-
-def _creator(spec: EnvSpec) -> Callable[..., Any]:
-    if callable(spec.entry_point):
-        return spec.entry_point
-    if spec.entry_point is None:
-        raise ValueError(
-            f"{spec.id} has no entry point: Gymnasium makes it as a vector only, and turngym needs one"
-        )
-    package = next(
-        (f" of the package {entry.package}" for entry in entries() if entry.id == spec.id), ""
-    )
-    creator: Callable[..., Any] = load(spec.entry_point, f"environment {spec.id}{package}")
-    return creator
-
-
-def _register_late(env_id: str) -> None:
-    """Register what was installed after `import turngym`; say what is wrong with an id that cannot be registered."""
     if env_id.endswith(".py"):
         raise ValueError(f"{env_id} is a file; name the factory in it, such as {env_id}:make")
-    known = entries()
-    if (entry := next((entry for entry in known if entry.id == env_id), None)) is None:
-        ids = [entry.id for entry in known]
-        names = f"{did_you_mean(env_id, [*ids, *gymnasium.registry])}turngym has {', '.join(ids)}"
+    all_entries = entries()
+    entry = next((entry for entry in all_entries if entry.id == env_id), None)
+    if entry is None:
+        ids = [entry.id for entry in all_entries]
         raise ValueError(
-            f"unknown environment {env_id!r}; {names}; one in a file of your own is named file.py:factory"
+            f"unknown environment {env_id!r}; {did_you_mean(env_id, [*ids, *gymnasium.registry])}"
+            f"turngym has {', '.join(ids)}; one in a file of your own is named file.py:factory"
         )
     try:
-        _register(entry, known)
+        _register(entry, all_entries)
     except gymnasium.error.Error as error:
         raise ValueError(
             f"the package {entry.package} declares {env_id!r}, which Gymnasium refuses: {error}"
         ) from None
 
 
-def _register(entry: Entry, known: Iterable[Entry]) -> None:
-    """Register an environment, or in place of a broken declaration a factory that says what is wrong with it."""
-    packages = [other.package for other in known if other.id == entry.id]
-    wrong = ""
-    if len(packages) > 1 and entry not in ENVS:  # an id of turngym's own is nobody else's
-        wrong = f"{entry.id} is declared by the packages {' and '.join(packages)}; uninstall all but one"
+def _register_factory(env_id: str) -> None:
+    """Register the environment of a class or function that is named as `module:name`.
+
+    Raises:
+        ValueError: There is none of this name, or it is neither a `TextEnv` class nor a function.
+    """
+    factory = load(env_id, "environment")
+    if inspect.isclass(factory):
+        description = f"the class {factory.__name__}"
+        is_usable = issubclass(factory, TextEnv)
+    else:
+        description = f"a {type(factory).__name__}"
+        is_usable = callable(factory)
+    if not is_usable:
+        raise ValueError(
+            f"{env_id} is {description}; "
+            "name a class that derives from TextEnv, or a function that makes one"
+        )
+    gymnasium.register(env_id, entry_point=env_id)
+
+
+def _register(entry: Entry, all_entries: Iterable[Entry]) -> None:
+    """Register an environment; one whose declaration is broken raises an error when it is made.
+
+    Args:
+        entry: The environment.
+        all_entries: All that are declared, to find another package that declares the same id.
+
+    Raises:
+        gymnasium.error.Error: Gymnasium refuses the id.
+    """
+    packages = [other.package for other in all_entries if other.id == entry.id]
+    fault = ""
+    if len(packages) > 1 and entry not in ENVS:  # no package can take away an id of turngym's
+        fault = (
+            f"{entry.id} is declared by the packages {' and '.join(packages)}; "
+            "uninstall all but one"
+        )
     elif not re.fullmatch(r"[\w.]+:\w+", entry.entry_point):
-        declared_by = f"{entry.id} is declared by the package {entry.package}"
-        wrong = f"{declared_by} as {entry.entry_point!r}; it needs module:factory"
-    point = partial(_refuse, wrong) if wrong else entry.entry_point
-    gymnasium.register(entry.id, entry_point=point, additional_wrappers=(Limited.wrapper_spec(),))
+        fault = (
+            f"{entry.id} is declared by the package {entry.package} as {entry.entry_point!r}; "
+            "it needs module:factory"
+        )
+    entry_point = partial(_raise_fault, fault) if fault else entry.entry_point
+    gymnasium.register(
+        entry.id, entry_point=entry_point, additional_wrappers=(Limited.wrapper_spec(),)
+    )
 
 
-def _refuse(wrong: str, **options: Any) -> NoReturn:
-    raise ValueError(wrong)
+def _raise_fault(fault: str, **options: Any) -> NoReturn:
+    """Raise ValueError: the factory of an environment whose declaration is broken."""
+    raise ValueError(fault)
+
+
+def _load_creator(spec: EnvSpec) -> Callable[..., Any]:
+    """Return the factory of an environment, whose module is imported if it is only named.
+
+    Raises:
+        ValueError: It has none, or it cannot be imported; the message names the package.
+    """
+    if callable(spec.entry_point):
+        return spec.entry_point
+    if spec.entry_point is None:
+        raise ValueError(
+            f"{spec.id} has no entry point: "
+            "Gymnasium makes it as a vector only, and turngym needs one"
+        )
+    entry = next((entry for entry in entries() if entry.id == spec.id), None)
+    package = "" if entry is None else f" of the package {entry.package}"
+    creator: Callable[..., Any] = load(spec.entry_point, f"environment {spec.id}{package}")
+    return creator
 
 
 LONGEST = 300  # characters of a value that an error shows
 
 
-def flag_of(one: str) -> str:
-    """Return the option of a command that allows what `reserved_choices` found."""
-    name, equals, value = one.partition("=")
+def flag_of(choice: str) -> str:
+    """Return the option of a command that allows a choice that only the command may make.
+
+    Args:
+        choice: `name=value`, or the name of an isolation level, as `reserved_choices` returns it.
+            "games=/data" -> "--option games=/data", "none" -> "--option level=none"
+    """
+    name, equals, value = choice.partition("=")
     if len(value) > LONGEST:
         value = f"{value[:LONGEST]}…"
     if name == "resume":
         return "--resume"
-    if (name in choices.SETTINGS and name not in choices.OPTIONS) or name in ("tasks", "shots"):
-        return f"--{name.replace('_', '-')} {_quoted(value)}"
-    return f"--option {_quoted(f'{name}={value}' if equals else f'level={one}')}"
+    is_setting = name in choices.SETTINGS and name not in choices.OPTIONS
+    if is_setting or name in ("tasks", "shots"):
+        return f"--{name.replace('_', '-')} {_quote_for_shell(value)}"
+    option = f"{name}={value}" if equals else f"level={choice}"
+    return f"--option {_quote_for_shell(option)}"
 
 
-def _quoted(value: str) -> str:
-    """Return a word for a shell."""
-    return (
-        shlex.quote(value)
-        if value.isprintable()
-        else shlex.quote(value.encode("unicode_escape").decode())
-    )
+def _quote_for_shell(value: str) -> str:
+    """Return a value quoted for a shell; one with control characters is escaped as in Python."""
+    if not value.isprintable():
+        value = value.encode("unicode_escape").decode()
+    return shlex.quote(value)

@@ -1,4 +1,9 @@
-"""Options that only the command line may choose, found in whatever a file asks for."""
+"""Choices that only the command line may make, found among those that a file makes.
+
+`reserved_choices` finds them in the options of an environment, `refuse_unnamed` raises the error
+for one that the present command has not made itself. Each is written as the command would:
+`name=value`, or the name of an isolation level.
+"""
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,131 +16,175 @@ from ..tools.plugins import GROUP as TOOLS
 from ..tools.plugins import declared, is_foreign, tool_names
 from ..tools.python import LEVELS
 from . import choices
-from .options import _literal
+from .options import to_toml_value
 from .registry import _TABLES, ENVS, GROUP, entries, flag_of, module_id
 
-_WIDER: dict[str, str] = _TABLES["reserved"]
-_OTHER = "is not of a form that a file may choose"
+# Why an option is reserved, by its name: the end of an error, such as "opens pages of the
+# internet".
+_REASONS: dict[str, str] = _TABLES["reserved"]
+_OTHER_REASON = "is not of a form that a file may choose"
+# Options that run code of somebody else, which the user has to trust.
+_CODE = ("env", "method", "tools", "packages", "server", "server_option", "chat_template")
 _OWN_ENVS = frozenset(entry.id for entry in ENVS)
 
 
 def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
-    """Return what of an environment and its options only the present command may choose, each as it is named there.
+    """Return the choices among an environment's options that only the present command may make.
 
-    That is all that `choices.OPTIONS` does not allow: an isolation level below the default by its name, and
-    `name=value` of the rest. Of an environment of another package it is what reaches further by its name, and what
-    could name a file or a module.
+    Args:
+        options: The options that a file asks for.
+        env_id: The environment; "" for one of turngym that has any option.
+
+    Returns:
+        The names of isolation levels below the default, and `name=value` of every other option that
+        `choices.OPTIONS` does not allow. In an environment of another package, whose options may
+        mean anything, an option of its own is reserved if its value could name a file or a module.
+        Last comes `env=ID` of an environment whose code would be imported.
     """
     env_id = module_id(env_id)
-    own = not env_id or env_id in _OWN_ENVS
-    found = [level for level in _texts(options) if level in LEVELS[1:]]
+    is_own = not env_id or env_id in _OWN_ENVS
+    reserved = [text for text in _texts(options) if text in LEVELS[1:]]
     for name, value in options.items():
         if name == "packages" and not choices.is_empty(value):
-            names = value.split(",") if isinstance(value, str) else map(str, _items(value))
-            found += [f"packages={package.strip()}" for package in names]
+            reserved += [f"packages={package}" for package in _package_names(value)]
         elif name == "tools":
-            found += _reserved_tools(value)
+            reserved += _reserved_tools(value)
         elif name == "level" and value in LEVELS[1:]:
-            continue  # it is there
-        elif name in choices.OPTIONS and (own or name in choices.SHARED):
-            found += [] if choices.OPTIONS[name](value) else [named_choice(name, value)]
-        elif own or not choices.is_plain(value):
-            found.append(named_choice(name, value))
-    return [*dict.fromkeys(found), *([f"env={env_id}"] if _is_foreign(env_id) else [])]
+            continue  # it is among the texts above
+        elif name in choices.OPTIONS and (is_own or name in choices.SHARED):
+            if not choices.OPTIONS[name](value):
+                reserved.append(named_choice(name, value))
+        elif is_own or not choices.is_plain(value):
+            reserved.append(named_choice(name, value))
+    reserved = list(dict.fromkeys(reserved))  # each once
+    if _imports_foreign_code(env_id):
+        reserved.append(f"env={env_id}")
+    return reserved
 
 
 def far_choices(values: Mapping[str, Any], *folders: Path) -> list[str]:
-    """Return the paths that lead away from the current folder and from `folders`, where a file that names them lies.
+    """Return, as `name=path`, a file's paths that are not below the current folder or `folders`.
 
-    For recipes and suites, which are written to be passed on; a journal and a run name what their own command named.
+    It is for recipes and suites, which are written to be passed on; `folders` are those that they
+    are in. A journal and a run repeat paths of their own command, which may be anywhere.
     """
-    paths = {name: values.get(name) for name in ("tasks", "shots", "corpus", "policy")}
-    texts = {name: path for name, path in paths.items() if isinstance(path, str)}
-    return [
-        named_choice(name, path)
-        for name, path in texts.items()
-        if not choices.is_near(path, *folders)
-    ]
+    far = []
+    for name in ("tasks", "shots", "corpus", "policy"):
+        path = values.get(name)
+        if isinstance(path, str) and not choices.is_near(path, *folders):
+            far.append(named_choice(name, path))
+    return far
 
 
 def named_choice(name: str, value: Any) -> str:
-    """Return `name=value` as a command has it."""
-    plain = isinstance(value, str | float | int) and not isinstance(value, bool)
-    return f"{name}={value if plain else _literal(value)}"
+    """Return `name=value` as a command has it: the value in TOML, a text without quotes."""
+    if isinstance(value, str | float | int) and not isinstance(value, bool):
+        return f"{name}={value}"
+    return f"{name}={to_toml_value(value)}"
 
 
-def _reserved_tools(value: Any) -> list[str]:
-    """Return the tools whose code is not imported yet; of a shape that is no list of names all of it."""
-    names = [one for text in _texts(value) for one in tool_names(text)]
-    found = [f"tools={one}" for one in names if is_foreign(one, TOOLS) or not choices.WORD(one)]
-    flat = (
-        value is None
-        or isinstance(value, str)
-        or all(isinstance(one, str) for one in _items(value))
-    )
-    return found if flat else [named_choice("tools", value), *found]
+def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -> None:
+    """Refuse the reserved choices of a file that the command does not make itself.
 
+    Args:
+        asked: The choices that the file makes, as `reserved_choices` returns them.
+        allowed: Those that the command makes; `name=` stands for any value, as the command's value
+            replaces the file's.
+        where: The file, for the error.
 
-def _items(value: Any) -> list[Any]:
-    """Return the items of a list; anything else is one."""
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _texts(value: Any) -> Iterator[str]:
-    left = [value]  # of nested data
-    while left:
-        value = left.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, Mapping):
-            left += [*value.keys(), *value.values()]
-        elif isinstance(value, list | tuple):
-            left += value
-
-
-def _is_foreign(env_id: str) -> bool:
-    """Return whether an environment is of another package, and its module not imported yet, or named by its module."""
-    if ":" in env_id:
-        return True
-    known = (entry.entry_point for entry in entries() if entry.id == env_id)
-    point = getattr(gymnasium.registry.get(env_id), "entry_point", None) or next(known, None)
-    module = point.partition(":")[0] if isinstance(point, str) else ""
-    return bool(module) and module not in sys.modules and module.partition(".")[0] != "turngym"
+    Raises:
+        ValueError: The first choice that is not allowed; the message says how to allow it.
+    """
+    for choice in asked:
+        name, equals, _ = choice.partition("=")
+        if choice in allowed or f"{name}=" in allowed:
+            continue
+        if equals:
+            limits = {"memory_mb": choices.MOST_MIB, "timeout": choices.MOST_SECONDS}
+            reason = _REASONS.get(name, _OTHER_REASON).format(most=limits.get(name))
+            fault = f"asks for {choice!r:.120}, which {reason}"
+        else:
+            fault = (
+                f"asks for isolation level {choice!r}, "
+                f"which is weaker than the default {LEVELS[0]!r}"
+            )
+        trusted = "its code" if name in _CODE or not equals else "it"
+        raise ValueError(
+            f"{where} {fault}; a file cannot choose that. "
+            f"If you trust {trusted}, add {flag_of(choice)} to the command"
+        )
 
 
 def is_plugin(env_id: str) -> bool:
-    """Return whether an installed package declares an environment that turngym does not have itself."""
+    """Return whether only another installed package declares an environment, not turngym."""
     return env_id not in _OWN_ENVS and any(plugin.name == env_id for plugin in declared(GROUP))
 
 
 def plugin_tools(options: Mapping[str, Any]) -> list[str]:
     """Return the tools among the options of an environment that installed packages declare."""
     declared_tools = {plugin.name for plugin in declared(TOOLS)}
-    return [
-        name
-        for text in _texts(options.get("tools"))
-        for name in tool_names(text)
-        if name in declared_tools
-    ]
+    named_tools: list[str] = []
+    for text in _texts(options.get("tools")):
+        named_tools += tool_names(text)
+    return [name for name in named_tools if name in declared_tools]
 
 
-def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -> None:
-    """Refuse what data (a journal, a run folder, a recipe) may not choose; `where` names the data in the error.
+def _package_names(value: Any) -> list[str]:
+    """Return the packages that the option names: "numpy, sympy" -> ["numpy", "sympy"]."""
+    names = value.split(",") if isinstance(value, str) else map(str, _as_list(value))
+    return [name.strip() for name in names]
 
-    `asked` is what the data names and `allowed` what the present caller names himself, both as `reserved_choices` gives
-    it; `name=` stands for every value, as that of the command takes its place. Raises ValueError for the first that is
-    not allowed; the message says how to allow it.
+
+def _reserved_tools(value: Any) -> list[str]:
+    """Return the tools that a file may not choose, as their code is not imported yet.
+
+    Args:
+        value: The option `tools`, a name or a list of names. A value of any other shape is itself
+            reserved, together with the tools that it names somewhere.
     """
-    for one in asked:
-        name, equals, _ = one.partition("=")
-        if one in allowed or f"{name}=" in allowed:
-            continue
-        what = f"asks for isolation level {one!r}, which is weaker than the default {LEVELS[0]!r}"
-        if equals:
-            most = {"memory_mb": choices.MOST_MIB, "timeout": choices.MOST_SECONDS}
-            what = f"asks for {one!r:.120}, which {_WIDER.get(name, _OTHER).format(most=most.get(name))}"
-        fix = f"If you trust {'its code' if name in _CODE or not equals else 'it'}, add {flag_of(one)} to the command"
-        raise ValueError(f"{where} {what}; a file cannot choose that. {fix}")
+    names: list[str] = []
+    for text in _texts(value):
+        names += tool_names(text)
+    reserved = [
+        f"tools={name}" for name in names if is_foreign(name, TOOLS) or not choices.WORD(name)
+    ]
+    is_list_of_names = value is None or all(isinstance(item, str) for item in _as_list(value))
+    return reserved if is_list_of_names else [named_choice("tools", value), *reserved]
 
 
-_CODE = ("env", "method", "tools", "packages", "server", "server_option", "chat_template")
+def _as_list(value: Any) -> list[Any]:
+    """Return a list or tuple as a list; anything else is its one item."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested lists and mappings, also those that are keys."""
+    unvisited = [value]
+    while unvisited:
+        item = unvisited.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            unvisited += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            unvisited += item
+
+
+def _imports_foreign_code(env_id: str) -> bool:
+    """Return whether making an environment would import a module of another package.
+
+    An environment that is named by its module counts even if it is imported: the file names code.
+    Else a module counts only as long as nothing has imported it.
+    """
+    if ":" in env_id:
+        return True
+    spec = gymnasium.registry.get(env_id)
+    entry_point = getattr(spec, "entry_point", None)
+    if not entry_point:
+        entry = next((entry for entry in entries() if entry.id == env_id), None)
+        entry_point = None if entry is None else entry.entry_point
+    if not isinstance(entry_point, str):
+        return False
+    module = entry_point.partition(":")[0]
+    is_turngym = module.partition(".")[0] == "turngym"
+    return bool(module) and module not in sys.modules and not is_turngym

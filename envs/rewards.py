@@ -1,4 +1,7 @@
-"""Several named rewards of one episode: what is paid is their weighted sum, and each is kept by its name."""
+"""Several named rewards of one episode: their weighted sum is paid, and each is kept by name.
+
+A grader returns a `Grade`; its score, like the reward of a `Reply`, may be a `Rewards`.
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,35 +9,52 @@ from math import isfinite
 from typing import Any, NamedTuple, Self
 
 Named = Mapping[str, float]
+"""Rewards or weights by the name of the reward."""
 
 
 class Rewards(float):
-    """Named rewards of one turn, which are as a number the sum of each times its weight; a reply's `reward` may be one.
+    """Named rewards of one turn; as a number, their weighted sum. A reply's `reward` may be one.
 
-    rewards: What each is.
-    weights: What it counts, 1 where none is named; 0 pays nothing, and the reward is kept all the same.
+    Args:
+        rewards: The value of each reward by its name.
+        weights: The weight of each reward; 1 if it is not named. A reward of weight 0 pays nothing,
+            but is kept by name like the others.
 
-    Raises ValueError where there is none, a name is no word, a number is not finite, or a weight belongs to no reward.
+    Raises:
+        ValueError: There is no reward, a name is not a word, a number is not finite, or a weight
+            belongs to no reward.
     """
 
     rewards: dict[str, float]
     weights: dict[str, float]
 
     def __new__(cls, rewards: Named, weights: Named | None = None) -> Self:
-        weights = {**dict.fromkeys(rewards, 1.0), **check_weights(rewards, weights or {})}
+        """Make the number, which `float` takes only here, and keep rewards and weights with it."""
+        all_weights = dict.fromkeys(rewards, 1.0) | check_weights(rewards, weights or {})
         for name, value in rewards.items():
             _check_number(f"reward {name!r}", value)
-        made = super().__new__(cls, sum(weights[name] * value for name, value in rewards.items()))
-        made.rewards = {name: float(value) for name, value in rewards.items()}
-        made.weights = weights
-        return made
+        weighted_sum = sum(all_weights[name] * value for name, value in rewards.items())
+        total = super().__new__(cls, weighted_sum)
+        total.rewards = {name: float(value) for name, value in rewards.items()}
+        total.weights = all_weights
+        return total
 
-    def __getnewargs__(self) -> Any:  # for copies
+    def __getnewargs__(self) -> Any:
+        """Return the arguments of the constructor, which `copy` and `pickle` need."""
         return self.rewards, self.weights
 
 
 def check_weights(names: Mapping[str, Any], weights: Named) -> dict[str, float]:
-    """Return the weights of named rewards. Raises ValueError as `Rewards` does."""
+    """Return the weights of named rewards as floats.
+
+    Args:
+        names: A mapping whose keys are the names of the rewards.
+        weights: The weight of some of them.
+
+    Raises:
+        ValueError: There is no name, a name is not a word, or a weight is not finite or belongs to
+            no reward.
+    """
     if not names:
         raise ValueError("no reward is named; name at least one, such as {'correct': 1.0}")
     for name in names:
@@ -45,18 +65,30 @@ def check_weights(names: Mapping[str, Any], weights: Named) -> dict[str, float]:
     for name, weight in weights.items():
         if name not in names:
             raise ValueError(
-                f"there is a weight for {name!r}, which is no reward; the rewards are {', '.join(names)}"
+                f"there is a weight for {name!r}, which is no reward; "
+                f"the rewards are {', '.join(names)}"
             )
         _check_number(f"the weight of {name!r}", weight)
     return {name: float(weight) for name, weight in weights.items()}
 
 
-def added(before: Mapping[str, dict[str, float]], reward: Rewards) -> dict[str, dict[str, float]]:
-    """Return what `info` holds behind a turn that pays `reward`: `rewards`, their sums so far by name, and `weights`.
+def add_rewards(
+    sums_before: Mapping[str, dict[str, float]], reward: Rewards
+) -> dict[str, dict[str, float]]:
+    """Return the named rewards of an episode so far, with those of one more turn added.
 
-    Raises ValueError where a reward has another weight than before.
+    Args:
+        sums_before: What this function returned for the turn before; empty before the first.
+        reward: The rewards of the turn.
+
+    Returns:
+        What `info` shows: `rewards` (the sum of each over the turns, by name) and `weights`.
+
+    Raises:
+        ValueError: A reward has another weight than in an earlier turn.
     """
-    sums, weights = dict(before.get("rewards", {})), dict(before.get("weights", {}))
+    sums = dict(sums_before.get("rewards", {}))
+    weights = dict(sums_before.get("weights", {}))
     for name, value in reward.rewards.items():
         weight = reward.weights[name]
         if weights.setdefault(name, weight) != weight:
@@ -71,11 +103,12 @@ class Grade(NamedTuple):
     """A grader's verdict on one completion."""
 
     score: float  # the reward; of several graders a `Rewards`
-    answer: str | None  # what the agent answered; None when there is no answer
+    answer: str | None  # the agent's answer; None if there is none
     how: str  # which rule decided
-    error: str | None = None  # why it failed
+    error: str | None = None  # why grading failed
 
 
-def _check_number(what: str, value: Any) -> None:
+def _check_number(label: str, value: Any) -> None:
+    """Raise ValueError, beginning with `label`, unless `value` is a finite number."""
     if not isinstance(value, int | float) or not isfinite(value):
-        raise ValueError(f"{what} is {value!r}; it must be a finite number")
+        raise ValueError(f"{label} is {value!r}; it must be a finite number")

@@ -1,6 +1,8 @@
-"""Rows of questions: which fields hold a problem and its answer, and the tasks that rows and JSONL files give.
+"""Rows of questions: which of their fields are read, and the tasks that rows and JSONL files give.
 
-A problem is a text, or a chat as verl has it: a list of messages that ends with the question.
+`read_row` reads one row by the first of several `Fields` that it has, `make_tasks` makes the tasks
+of many rows, and `load_jsonl` those of a file. A problem is a text, or a chat as verl has it: a
+list of messages that ends with the question.
 """
 
 import codecs
@@ -21,27 +23,32 @@ from ..tools.files import TooMuch, data_lines
 from .splits import ALL, check_split, text_share
 from .tasks import ListTasks, Message, Task, did_you_mean, refuse
 
-M = TypeVar("M")
-KINDS = (
-    "category",
-    "subject",
-    "type",
-    "subfield",
-    "level",
-)  # fields that may hold a category, the first that does
-# One number whose digits are grouped by commas, with a currency or a unit; in a list or a tuple a comma parts elements.
+Converted = TypeVar("Converted")
+# Fields that may hold a row's category; the first that has one is used.
+KINDS = ("category", "subject", "type", "subfield", "level")
+# One number whose digits are grouped by commas, with a currency or a unit in front or behind:
+# "$1,000,000 a year". In a list or a tuple the comma separates elements: "(1,234)" does not match.
 _GROUPED_NUMBER = re.compile(r"[^\w,(\[{]*\d{1,3}(?:,\d{3})+(?!\d)[^,]*")
-_MISSING = ("nan", "NaN", "<NA>")  # how pandas writes a missing value
+_MISSING = ("nan", "NaN", "<NA>")  # a missing value, as pandas writes it
 _NAME_FIELDS = "name others with problem_field and answer_field"
 _NAME_FIELDS_IN_CODE = (
     "rename them, or use load_tasks(FILE, SourceOptions(problem_field=…, answer_field=…))"
 )
 _BOMS_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
+# In front of a text that is hashed for a holdout. Without it, a file that was written by one split
+# of a generator, which chose its problems by the same hash, would fall wholly on one side.
+_SALT = "holdout "
+
+
+# -- from the value of a field to a prompt or an answer ------------------------------------------
 
 
 def as_text(value: Any) -> str:
-    """Return a text as it is and a number as it is written; raise ValueError for anything else and for nothing."""
+    """Return a text as it is, and a finite number as Python writes it: 3.0 -> "3".
+
+    Raises:
+        ValueError: The value is anything else, or an empty text.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and value.is_integer():
@@ -54,16 +61,35 @@ def as_text(value: Any) -> str:
 
 
 def as_texts(value: Any) -> tuple[str, ...]:
-    """Return the texts of a list, each once, or a text by itself; raise ValueError where one is no text."""
+    """Return the different texts of a list, in its order; anything else is a list of one item.
+
+    Raises:
+        ValueError: The list is empty, or an item is neither a text nor a number.
+    """
     values = value if isinstance(value, list | tuple) else [value]
     if not values:
         raise ValueError("it needs a text, or a list of texts")
     return tuple(dict.fromkeys(map(as_text, values)))
 
 
+def final_answer(value: Any) -> str:
+    """Return the answer at the end of a GSM8K rationale; an answer without a rationale as it is.
+
+    Example: "She has 2 x 500 = <<2*500=1000>>1000 coins. #### 1,000" -> "1000"
+    """
+    text = as_text(value)
+    _, hashes, answer = text.rpartition("####")
+    answer = answer.strip()
+    if hashes and _GROUPED_NUMBER.fullmatch(answer):
+        return answer.replace(",", "")
+    return answer
+
+
 def right_answers(value: Any) -> str | tuple[str, ...]:
-    """Return the right answers of a list, or the one of anything else as `final_answer` does."""
-    return as_texts(value) if isinstance(value, list | tuple) else final_answer(value)
+    """Return all answers of a list, each of which is right, or else the one `final_answer`."""
+    if isinstance(value, list | tuple):
+        return as_texts(value)
+    return final_answer(value)
 
 
 class ChatPrompt(NamedTuple):
@@ -76,7 +102,9 @@ class ChatPrompt(NamedTuple):
 def as_chat(value: Any) -> ChatPrompt:
     """Return the question of a text, or of a list of messages that ends with one of the user.
 
-    Raises ValueError, with the end of a sentence, if it is neither, or has messages that cannot open an episode.
+    Raises:
+        ValueError: It is neither, or its messages cannot open an episode. The message is the end
+            of a sentence.
     """
     messages = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(messages, list | tuple):
@@ -89,12 +117,14 @@ def as_chat(value: Any) -> ChatPrompt:
     talk = roles[1:] if roles[0] == "system" else roles
     if not talk or talk[-1] != "user":
         raise ValueError(
-            f"its last message is of the role {roles[-1]!r}; it needs a question of the user at the end"
+            f"its last message is of the role {roles[-1]!r}; "
+            "it needs a question of the user at the end"
         )
     alternating = ["user" if place % 2 == 0 else "assistant" for place in range(len(talk))]
     if talk != alternating:
         raise ValueError(
-            f"it has the roles {', '.join(roles)}; system comes first, then user and assistant take turns"
+            f"it has the roles {', '.join(roles)}; "
+            "system comes first, then user and assistant take turns"
         )
     opening = tuple(
         {"role": message["role"], "content": message["content"]} for message in messages[:-1]
@@ -103,6 +133,7 @@ def as_chat(value: Any) -> ChatPrompt:
 
 
 def _check_message(number: int, message: Any) -> None:
+    """Raise ValueError unless `message`, the `number`-th of a chat, has a known role and a text."""
     if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
         raise ValueError(f"message {number} is {message!r:.60}; it needs `role` and `content`")
     if message["role"] not in ("system", "user", "assistant"):
@@ -115,34 +146,32 @@ def _check_message(number: int, message: Any) -> None:
         )
 
 
-def final_answer(value: Any) -> str:
-    """Return the answer at the end of a GSM8K rationale, or an answer that is no rationale as it is."""
-    text = as_text(value)
-    _, hashes, final = text.rpartition("####")
-    final = final.strip()
-    if not hashes:
-        return final
-    return final.replace(",", "") if _GROUPED_NUMBER.fullmatch(final) else final
+# -- one row -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Where rows hold problem and answer, and how these become prompt and gold."""
+    """Which fields of a row hold its problem and answer, and how these become prompt and gold.
 
-    problem: str  # the problem's field; a dot reaches into a nested row
-    answer: str  # the answer's field, likewise
-    prompt: Callable[[Any], str | ChatPrompt] = (
-        as_chat  # of the problem's field; raises ValueError if it cannot
-    )
-    gold: Callable[[Any], str | tuple[str, ...]] = (
-        final_answer  # likewise the gold, or all right answers
-    )
-    aliases: str | None = None  # a field that may hold more right answers
-    category: str | None = None  # a field that may hold the category, if none of `KINDS` does
+    Args:
+        problem: The problem's field; a dot leads into a nested row: `reward_model.ground_truth`.
+        answer: The answer's field, likewise.
+        prompt: Makes the prompt of the problem's value; raises ValueError if it cannot.
+        gold: Makes the right answer of the answer's value, or all right answers; likewise.
+        aliases: A field that may hold more right answers.
+        category: A field that may hold the category, if none of `KINDS` does.
+    """
+
+    problem: str
+    answer: str
+    prompt: Callable[[Any], str | ChatPrompt] = as_chat
+    gold: Callable[[Any], str | tuple[str, ...]] = final_answer
+    aliases: str | None = None
+    category: str | None = None
 
 
 VERL = Fields("prompt", "reward_model.ground_truth", category="data_source")
-# The fields that need no naming; an answer may be a list of right ones.
+# The fields that are read if none are named; an answer may be a list of right ones.
 SHAPES = (
     Fields("problem", "answer", gold=right_answers),
     Fields("question", "answer", gold=right_answers),
@@ -152,7 +181,14 @@ SHAPES = (
 
 
 class QuestionRow(NamedTuple):
-    """A row that was read: its prompt, all right answers, the messages in front of the prompt, and a category or ""."""
+    """A row that was read.
+
+    Args:
+        prompt: The question.
+        golds: All right answers.
+        opening: The messages in front of the prompt.
+        category: The row's category; "" if it has none.
+    """
 
     prompt: str
     golds: tuple[str, ...]
@@ -166,183 +202,282 @@ def read_row(
     check_gold: Callable[[str], object] = str,
     fix: str = _NAME_FIELDS,
 ) -> QuestionRow:
-    """Return what a row holds, by the first of `shapes` whose fields it has.
+    """Read a row by the first of `shapes` whose problem and answer it has.
 
-    `fix` says what to do with a row that has none of them. Raises ValueError with what is wrong, as the end of a
-    sentence that says where the row is.
+    Args:
+        row: A dict; anything else is an error.
+        shapes: The fields that it may have.
+        check_gold: Raises ValueError for an answer that the grader could not use.
+        fix: The advice for a row that has none of the fields.
+
+    Raises:
+        ValueError: The row has none of the fields, or one of them cannot be used. The message is
+            the end of a sentence that begins with the place of the row.
     """
     for fields in shapes:
         try:
-            problem, answer = _at(row, fields.problem), _at(row, fields.answer)
+            problem = _field_value(row, fields.problem)
+            answer = _field_value(row, fields.answer)
         except LookupError:
             continue
-        prompt = _made(fields.prompt, fields.problem, problem)
-        gold = _made(fields.gold, fields.answer, answer)
-        golds = (gold,) if isinstance(gold, str) else gold
-        if fields.aliases is not None and (more := row.get(fields.aliases)):
-            golds = tuple(dict.fromkeys((*golds, *_made(as_texts, fields.aliases, more))))
-        try:
-            for gold in golds:
-                if gold in _MISSING:
-                    raise ValueError(
-                        "that is how a missing value is written; leave the row out, or fill it"
-                    )
-                check_gold(gold)
-        except ValueError as error:
-            raise ValueError(f": field {fields.answer!r} is {answer!r}: {error}") from None
-        opening, question = prompt if isinstance(prompt, ChatPrompt) else ((), prompt)
-        return QuestionRow(question, golds, opening, _category(row, fields))
+        prompt = _convert_field(fields.prompt, fields.problem, problem)
+        if not isinstance(prompt, ChatPrompt):
+            prompt = ChatPrompt((), prompt)
+        golds = _read_golds(row, fields, answer)
+        _check_golds(golds, check_gold, fields.answer, answer)
+        return QuestionRow(prompt.question, golds, prompt.opening, _category(row, fields))
     if not isinstance(row, dict):
-        raise ValueError(f" has a {type(row).__name__}; a row needs {expected(shapes)}; {fix}")
-    names = ", ".join(map(str, row))
+        raise ValueError(
+            f" has a {type(row).__name__}; a row needs {describe_fields(shapes)}; {fix}"
+        )
     raise ValueError(
-        f" has the fields {names}; a row needs {expected(shapes)}; {_near_field(row, shapes)}{fix}"
+        f" has the fields {', '.join(map(str, row))}; a row needs {describe_fields(shapes)}; "
+        f"{_near_field(row, shapes)}{fix}"
     )
 
 
-def _near_field(row: Mapping[str, Any], shapes: Sequence[Fields]) -> str:
-    """Return the field that a row may have misspelled, as `did_you_mean` says it."""
-    fields = [
-        field for shape in shapes for field in (shape.problem, shape.answer) if "." not in field
-    ]
-    hints = [did_you_mean(str(name), fields) for name in row if name not in fields]
-    return next(filter(None, hints), "")
-
-
-def _category(row: Mapping[str, Any], fields: Fields) -> str:
-    names = (*KINDS, fields.category) if fields.category else KINDS
-    kinds = [row.get(name) for name in names]
-    return next((kind for kind in kinds if kind and isinstance(kind, str)), "")
-
-
-def expected(shapes: Sequence[Fields]) -> str:
-    """Return the fields that a row may hold, for an error message."""
+def describe_fields(shapes: Sequence[Fields]) -> str:
+    """Return the fields that a row may have, for an error message."""
     return " or ".join(f"`{fields.problem}, {fields.answer}`" for fields in shapes)
 
 
-def _at(row: Any, field: str) -> Any:
+def _field_value(row: Any, field: str) -> Any:
+    """Return the value of a field, of which each dot leads into a nested row; KeyError if none."""
+    value = row
     for key in field.split("."):
-        if not isinstance(row, dict):
+        if not isinstance(value, dict):
             raise KeyError(key)
-        row = row[key]
-    return row
+        value = value[key]
+    return value
 
 
-def _made(make: Callable[[Any], M], field: str, value: Any) -> M:
+def _convert_field(convert: Callable[[Any], Converted], field: str, value: Any) -> Converted:
+    """Return a converted value; the ValueError of one that cannot be names the field."""
     try:
-        return make(value)
+        return convert(value)
     except ValueError as error:
         raise ValueError(f": field {field!r} is {value!r}; {error}") from None
 
 
+def _read_golds(row: Mapping[str, Any], fields: Fields, answer: Any) -> tuple[str, ...]:
+    """Return all right answers of a row, those of the field of aliases last."""
+    gold = _convert_field(fields.gold, fields.answer, answer)
+    golds = (gold,) if isinstance(gold, str) else gold
+    aliases = None if fields.aliases is None else row.get(fields.aliases)
+    if fields.aliases is None or not aliases:
+        return golds
+    alias_texts = _convert_field(as_texts, fields.aliases, aliases)
+    return tuple(dict.fromkeys((*golds, *alias_texts)))
+
+
+def _check_golds(
+    golds: Sequence[str], check_gold: Callable[[str], object], field: str, answer: Any
+) -> None:
+    """Raise ValueError if a right answer is missing or cannot be graded.
+
+    Args:
+        golds: All right answers of a row.
+        check_gold: Raises ValueError for one that the grader could not use.
+        field: The field they come from, for the error.
+        answer: Its value, for the error.
+    """
+    try:
+        for gold in golds:
+            if gold in _MISSING:
+                raise ValueError(
+                    "that is how a missing value is written; leave the row out, or fill it"
+                )
+            check_gold(gold)
+    except ValueError as error:
+        raise ValueError(f": field {field!r} is {answer!r}: {error}") from None
+
+
+def _category(row: Mapping[str, Any], fields: Fields) -> str:
+    """Return the first category that a row has in one of its fields; "" if there is none."""
+    names = (*KINDS, fields.category) if fields.category else KINDS
+    for name in names:
+        category = row.get(name)
+        if category and isinstance(category, str):
+            return category
+    return ""
+
+
+def _near_field(row: Mapping[str, Any], shapes: Sequence[Fields]) -> str:
+    """Return a hint at the field that a row may have misspelled; "" if no name is near one."""
+    fields = []
+    for shape in shapes:
+        fields += [field for field in (shape.problem, shape.answer) if "." not in field]
+    for name in row:
+        hint = did_you_mean(str(name), fields) if name not in fields else ""
+        if hint:
+            return hint
+    return ""
+
+
+# -- the tasks of many rows ----------------------------------------------------------------------
+
+
 Make = Callable[[str, str, tuple[str, ...], Mapping[str, Any]], Task]
-"""Makes a task of its id, its prompt, its right answers and the row that they come from."""
+"""Makes a task from its id, its prompt, its right answers and the row that they come from."""
 
 
 def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]) -> Task:
-    """Return the task of a row that holds nothing but a problem and its answers."""
+    """Return the task of a row that has only a problem and its answers."""
     return Task(name, prompt, golds[0], aliases=golds[1:])
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options of task sets that are read. Raises ValueError where one of them cannot be."""
+    """Options of task sets that are read from a file or a data set.
 
-    split: str = (
-        "train"  # what the tasks are for: `train`, `valid` or `test`; `all` for those of all splits
-    )
-    holdout: float | None = None  # the share of problems kept for `valid`; None is the source's own
-    config: str | None = None  # the part of a data set
-    problem_field: str | None = (
-        None  # the field of the problem, where the source does not say so itself
-    )
-    answer_field: str | None = None  # the field of the answer, likewise
-    bad_rows: int = 0  # how many rows without a usable problem and gold may be left out
-    check_gold: Callable[[str], object] = (
-        str  # raises ValueError for a gold that the grader could not use
-    )
-    shapes: Sequence[Fields] = (
-        SHAPES  # the fields that need no naming; named ones are read as the first of these are
-    )
-    by_command: bool = True  # whether the options above can be set by --option; the author of a `QuestionEnv` has none
-    make: Make = plain_task  # raises ValueError, with the end of a sentence, where the row holds something wrong
+    Args:
+        split: What the tasks are for: `train`, `valid` or `test`; `all` for those of all splits.
+        holdout: The share of problems kept for `valid`; None for the source's default.
+        config: The part of a data set.
+        problem_field: The field of the problem, if the source does not say it.
+        answer_field: The field of the answer, likewise.
+        bad_rows: How many rows without a usable problem and answer may be left out.
+        check_gold: Raises ValueError for an answer that the grader could not use.
+        shapes: The fields that need no naming; fields that are named are read like the first of
+            these.
+        by_command: Whether the options above can be set by `--option`, which errors then advise;
+            the author of a `QuestionEnv` cannot use it.
+        make: Makes each task; raises ValueError, with the end of a sentence, if the row is wrong.
+
+    Raises:
+        ValueError: An option has a value that it cannot have, or two contradict each other.
+    """
+
+    split: str = "train"
+    holdout: float | None = None
+    config: str | None = None
+    problem_field: str | None = None
+    answer_field: str | None = None
+    bad_rows: int = 0
+    check_gold: Callable[[str], object] = str
+    shapes: Sequence[Fields] = SHAPES
+    by_command: bool = True
+    make: Make = plain_task
 
     def __post_init__(self) -> None:
+        """Raise ValueError if an option has a value that it cannot have, or two contradict."""
         check_split(self.split, listed=True)
         if not 0 <= (self.holdout or 0) < 1:
             raise ValueError(f"holdout is {self.holdout}; it is a share, at least 0 and below 1")
         if self.holdout and self.split in ("test", ALL):
-            parted = f"holdout is {self.holdout}; a holdout parts train from valid"
-            raise ValueError(f"split is {self.split!r} and {parted}, so set it to 0")
-        problem, answer = self.problem_field, self.answer_field
-        if (problem is None) != (answer is None):
             raise ValueError(
-                f"problem_field is {problem!r} and answer_field is {answer!r}; name both or none"
+                f"split is {self.split!r} and holdout is {self.holdout}; "
+                "a holdout parts train from valid, so set it to 0"
+            )
+        if (self.problem_field is None) != (self.answer_field is None):
+            raise ValueError(
+                f"problem_field is {self.problem_field!r} and answer_field is "
+                f"{self.answer_field!r}; name both or none"
             )
         if type(self.bad_rows) is not int or self.bad_rows < 0:
             raise ValueError(f"bad_rows is {self.bad_rows!r}; it is a number of rows, at least 0")
 
     @property
     def fields(self) -> Fields | None:
-        """The fields that are named; None where they are not."""
+        """The fields that are named; None if they are not."""
         if self.problem_field is None or self.answer_field is None:
             return None
         return replace(self.shapes[0], problem=self.problem_field, answer=self.answer_field)
 
     def refuse(self, what: str, *names: str) -> None:
-        """Raise ValueError if one of the options `names` is set, which `what` would ignore."""
+        """Raise ValueError if an option is set that would be ignored.
+
+        Args:
+            what: The reason why it would be, as a clause, such as "tasks.csv is a file".
+            names: The names of such options.
+        """
         refuse(what, **{name: getattr(self, name) or None for name in names})
 
 
-def tasks_of(
-    rows: Iterable[tuple[str, str, Any]],
-    what: str,
+class LocatedRow(NamedTuple):
+    """A row, its place (for errors), and the name of its task if the row has no `id`."""
+
+    place: str
+    task_name: str
+    row: Any
+
+
+def make_tasks(
+    rows: Iterable[LocatedRow],
+    source: str,
     shapes: Sequence[Fields],
     options: SourceOptions,
 ) -> list[Task]:
-    """Return the tasks of rows that come as (where the row is, a name for its task, the row).
+    """Return the tasks of rows.
 
-    A row may hold an `id`, which then names the task, and a category in one of `KINDS`. Of `shapes` the first pair that
-    a row has is used; `what` says where the rows are from.
+    A row may have an `id`, which then names its task, and a category in one of `KINDS`.
 
-    Raises ValueError where more than `bad_rows` rows cannot be used; the message names the first. Also where two rows
-    give one id: a journal and a report could not tell their tasks apart.
+    Args:
+        rows: The rows; as they are read lazily, an error of reading is raised from here, too.
+        source: Where they come from, for the error.
+        shapes: The fields to read; of each row the first that it has.
+        options: How many rows may be left out, and how tasks are checked and made.
+
+    Raises:
+        ValueError: More than `bad_rows` rows cannot be used (the message says why the first
+            cannot), or there is no row, or two have the same id, so that journals and reports could
+            not tell their tasks apart.
     """
     fix = _NAME_FIELDS if options.by_command else _NAME_FIELDS_IN_CODE
-    tasks, faults = [], []
-    places: dict[str, str] = {}  # of ids
-    for where, name, row in rows:
+    tasks: list[Task] = []
+    faults: list[str] = []
+    place_by_id: dict[str, str] = {}
+    for place, task_name, row in rows:
         try:
             question = read_row(row, shapes, options.check_gold, fix)
-            task = options.make(str(row.get("id", name)), question.prompt, question.golds, row)
+            task_id = str(row.get("id", task_name))
+            task = options.make(task_id, question.prompt, question.golds, row)
             tasks.append(replace(task, category=question.category, opening=question.opening))
         except ValueError as fault:
-            faults.append(f"{where}{fault}")
+            faults.append(f"{place}{fault}")
             continue
-        if "id" in row and task.id in places:
+        if "id" in row and task.id in place_by_id:
             raise ValueError(
-                f"{places[task.id]} and {where} have the id {task.id!r}; give each its own"
+                f"{place_by_id[task.id]} and {place} have the id {task.id!r}; give each its own"
             )
-        places[task.id] = where
+        place_by_id[task.id] = place
     if len(faults) > options.bad_rows:
-        more = ""
-        if tasks and options.by_command:
-            more = f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"
-        elif len(faults) > 1:
-            more = f" ({len(faults)} rows cannot be used)"
-        raise ValueError(faults[0] + more)
+        raise ValueError(faults[0] + _count_faults(faults, tasks, options))
     if not tasks:
-        raise ValueError(f"{what} has no rows; it needs rows with {expected(shapes)}")
+        raise ValueError(f"{source} has no rows; it needs rows with {describe_fields(shapes)}")
     return tasks
 
 
-def apply_holdout(
-    tasks: list[Task], what: str, split: str, holdout: float, whole: bool = False
-) -> list[Task]:
-    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts.
+def _count_faults(faults: Sequence[str], tasks: Sequence[Task], options: SourceOptions) -> str:
+    """Return the end of an error: how many rows cannot be used, and how to leave them out."""
+    if tasks and options.by_command:
+        return (
+            f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)"
+        )
+    if len(faults) > 1:
+        return f" ({len(faults)} rows cannot be used)"
+    return ""
 
-    `whole` says that without a holdout `what` gives all tasks to both, for the error. Raises ValueError where no task
-    is left; the message names a holdout that leaves some on both sides.
+
+def apply_holdout(
+    tasks: list[Task], source: str, split: str, holdout: float, shared_by_splits: bool = False
+) -> list[Task]:
+    """Return the tasks of a split, if `holdout` divides them between train and valid.
+
+    A task belongs to valid if the hash of its text, a number in [0, 1), is below `holdout`. So the
+    same text is always on the same side.
+
+    Args:
+        tasks: All tasks of the source.
+        source: Where they come from, for the error.
+        split: `valid`; any other gets the tasks that are not held out.
+        holdout: The share of `valid`; 0 to divide nothing and return all tasks.
+        shared_by_splits: Whether the source gives all tasks to both splits if `holdout` is 0, which
+            the error then advises.
+
+    Raises:
+        ValueError: No task is left. If there is one, the message names a holdout that leaves some
+            on both sides.
     """
     if not holdout:
         return tasks
@@ -353,47 +488,66 @@ def apply_holdout(
     if chosen:
         return chosen
     fixes = []
-    parting = _parting_holdout(shares)
-    if parting is not None:
-        held_out = sum(share < parting for share in shares)
-        fixes.append(f"--option holdout={parting} holds out {held_out} of its {len(tasks)}")
-    if whole:
+    dividing_holdout = _dividing_holdout(shares)
+    if dividing_holdout is not None:
+        count = sum(share < dividing_holdout for share in shares)
+        fixes.append(f"--option holdout={dividing_holdout} holds out {count} of its {len(tasks)}")
+    if shared_by_splits:
         fixes.append("--option holdout=0 trains and validates on all of them")
     fix = ", ".join(fixes) or "its problems are all the same"
-    raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; {fix}")
+    raise ValueError(f"holdout is {holdout} and leaves no task of {source} for {split}; {fix}")
 
 
-def _parting_holdout(shares: Sequence[float]) -> float | None:
-    """Return the shortest number just above the smallest share that is not above the largest; None if all are one."""
-    least, most = min(shares), max(shares)
+def _dividing_holdout(shares: Sequence[float]) -> float | None:
+    """Return a holdout with few digits that leaves tasks on both sides; None if none can.
+
+    It is the shortest decimal number that is above the smallest of `shares` (so that one task is
+    held out) and not above the largest (so that one is not).
+    """
+    smallest = min(shares)
+    largest = max(shares)
     for digits in range(2, 18):
-        holdout: float = round(math.ceil(least * 10**digits) / 10**digits, digits)
-        if least < holdout <= most:
-            return holdout
+        rounded_up: float = round(math.ceil(smallest * 10**digits) / 10**digits, digits)
+        if smallest < rounded_up <= largest:
+            return rounded_up
     return None
+
+
+# -- files ---------------------------------------------------------------------------------------
 
 
 def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTasks:
     """Read one task per line of a `.jsonl` or `.jsonl.gz` file (UTF-8); blank lines are skipped.
 
-    Without options its rows hold `problem, answer` or `question, answer` (GSM8K's `#### 42` is understood). The whole
-    file serves any split unless `holdout` is set; the same text is always on the same side.
+    Without options its rows have `problem, answer` or `question, answer`, and of a GSM8K rationale
+    only the answer behind `####` is read. The whole file serves every split unless `holdout` is
+    set; the same text is always on the same side of it.
 
-    Raises FileNotFoundError where there is no such file; ValueError where the file, or a line of it, is not as
-    described; the message names both.
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file, or a line of it, is not as described; the message names both.
     """
     path = Path(path)
-    # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
     is_named_so = ".jsonl" in path.suffixes
     fix = "" if is_named_so else "; only .json, .csv, .tsv and .parquet files are read as others"
+    # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
     rows = json_rows(path, number_type=str, fix=fix)
-    return tasks_of_file(path, rows, options or SourceOptions())
+    return make_tasks_of_file(path, rows, options or SourceOptions())
 
 
-def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOptions) -> ListTasks:
-    """Return the tasks of the rows of a file, which come with the numbers of their lines. Raises as `load_jsonl` does.
+def make_tasks_of_file(
+    path: Path, rows: Iterable[tuple[int, Any]], options: SourceOptions
+) -> ListTasks:
+    """Return the tasks of the rows of a file; one without an `id` is named by file and line.
 
-    A row without an `id` is named by file and line, which say where to look for it.
+    Args:
+        path: The file.
+        rows: Its rows, each with the number of its line.
+        options: The split, the holdout, and how the rows are read.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The rows cannot be used; the message names file and line.
     """
     if not path.is_file():
         raise FileNotFoundError(
@@ -401,50 +555,59 @@ def tasks_of_file(path: Path, rows: Iterable[tuple[int, Any]], options: SourceOp
         )
     options.refuse(f"{path} is a file", "config")
     shapes = [options.fields] if options.fields else options.shapes
-    named_rows = ((f"{path}:{number}", f"{path.name}-{number}", row) for number, row in rows)
-    tasks = tasks_of(named_rows, str(path), shapes, options)
-    return ListTasks(
-        apply_holdout(tasks, str(path), options.split, options.holdout or 0.0, whole=True),
-        path.name,
-        options.split,
+    located_rows = (
+        LocatedRow(place=f"{path}:{number}", task_name=f"{path.name}-{number}", row=row)
+        for number, row in rows
     )
+    tasks = make_tasks(located_rows, str(path), shapes, options)
+    chosen = apply_holdout(
+        tasks, str(path), options.split, options.holdout or 0.0, shared_by_splits=True
+    )
+    return ListTasks(chosen, path.name, options.split)
 
 
 def json_rows(
     path: Path, number_type: Callable[[str], Any] | None = None, fix: str = ""
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8), each with the number of its line.
+    """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8); no blank lines.
 
-    Blank lines are skipped. `number_type` makes a number of its text; an int or a float when left out. `fix` ends the
-    error of a line that is not JSON.
+    Args:
+        path: The file.
+        number_type: Makes a number of its text; by default an int or a float.
+        fix: The end of the error for a line that is not JSON.
 
-    Raises ValueError where a line is not JSON or too long, or the file is not complete, is no plain file, or holds too
-    much: of few bytes a packed file can make very many.
+    Yields:
+        The number of the line, from 1, and its value.
+
+    Raises:
+        ValueError: A line is not JSON or too long, or the file is incomplete, not a plain file, or
+            too large: a few compressed bytes can expand to very many.
     """
     number = 0
     try:
         for number, line in enumerate(plain_lines(path), start=1):
             if line.strip():
                 yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
-    except (TooMuch, WrongEncoding):
+    except (TooMuch, WrongEncoding):  # both are a ValueError, and say all there is to say
         raise
     except (ValueError, RecursionError) as error:
-        where = str(error)
+        fault = str(error)
         if isinstance(error, json.JSONDecodeError):
-            where = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
-        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {where}{fix}") from None
+            fault = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
+        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {fault}{fix}") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
 
 
 class WrongEncoding(ValueError):
-    """A file of text is in UTF-16."""
+    """A text file is in UTF-16."""
 
 
 def plain_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file as `data_lines` does, without the mark (BOM) that may stand in front of UTF-8.
+    """Yield the lines of a file as `data_lines` does, without a byte order mark of UTF-8.
 
-    Raises WrongEncoding if the file is in UTF-16.
+    Raises:
+        WrongEncoding: The file is in UTF-16.
     """
     lines = data_lines(path)
     first = next(lines, b"")

@@ -1,4 +1,8 @@
-"""The text space: all strings up to a number of bytes, in vectors and shared memory too."""
+"""The text space: all strings up to a number of bytes.
+
+Below the class, the space is registered with Gymnasium's functions for vectors and shared memory,
+so that `make_vec(..., vectorization_mode="async")` works with its default arguments.
+"""
 
 import copy
 import ctypes
@@ -17,6 +21,7 @@ from gymnasium.vector.utils import (
 )
 from gymnasium.wrappers.utils import create_zero_array
 
+# What a sampled text is made of.
 _SAMPLES = (
     "look",
     "1 + 1 = 2",
@@ -28,17 +33,21 @@ _SAMPLES = (
     "line one\nline two",
     "",
 )
-_LENGTH = 8  # bytes in front of each string in shared memory
-MAX_BYTES = 65_536  # of a text, unless a space says otherwise
+MAX_BYTES = 65_536  # the default size of the longest text
+# In shared memory each text has a slot of fixed size: this many bytes for its length (little
+# endian), then `max_bytes` bytes for the text in UTF-8.
+_LENGTH_BYTES = 8
 
 
 class TextSpace(Space[str]):
     """All strings of at most `max_bytes` bytes of UTF-8.
 
-    Gymnasium's own `Text` takes only strings over a fixed character set, so it rejects most of what agents write. The
-    functions for shared memory, below, let `make_vec(..., vectorization_mode="async")` work with default arguments.
+    Gymnasium's own `Text` takes only strings over a fixed character set, so it rejects most of what
+    agents write.
 
-    Raises ValueError where `max_bytes` is below 1.
+    Args:
+        max_bytes: The size of the longest text, at least 1.
+        seed: Seeds `sample`, as in every space.
     """
 
     is_np_flattenable = False  # strings have no fixed-size array form
@@ -52,19 +61,22 @@ class TextSpace(Space[str]):
         super().__init__(dtype=np.str_, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Draw a short string, also of characters outside ASCII."""
+        """Draw a short string, which may have characters outside ASCII.
+
+        Raises:
+            ValueError: There is a mask or a probability.
+        """
         if mask is not None or probability is not None:
             raise ValueError(
                 "TextSpace.sample takes no mask or probability: it has no finite alphabet"
             )
-        words = self.np_random.choice(len(_SAMPLES), size=int(self.np_random.integers(1, 4)))
-        return (
-            " ".join(_SAMPLES[int(i)] for i in words)
-            .encode()[: self.max_bytes]
-            .decode("utf-8", "ignore")
-        )
+        word_count = int(self.np_random.integers(1, 4))
+        words = [_SAMPLES[i] for i in self.np_random.choice(len(_SAMPLES), size=word_count)]
+        data = " ".join(words).encode()[: self.max_bytes]
+        return data.decode("utf-8", "ignore")  # the limit may have cut the last character in two
 
     def contains(self, x: Any) -> bool:
+        """Return whether `x` is a string that UTF-8 encodes in at most `max_bytes` bytes."""
         try:
             return isinstance(x, str) and len(x.encode()) <= self.max_bytes
         except UnicodeEncodeError:  # a lone surrogate has no UTF-8 form
@@ -87,51 +99,66 @@ batch_differing_spaces.register(
 
 
 @create_zero_array.register(TextSpace)
-def _zero(space: TextSpace) -> str:  # type: ignore[misc]  # its type variable takes no subtype
-    """Return the text that stands for no observation, as in `FrameStackObservation` and `DelayObservation`."""
+def _zero_text(space: TextSpace) -> str:  # type: ignore[misc]  # its type variable takes no subtype
+    """Return the text that stands for no observation, for wrappers such as `DelayObservation`."""
     return ""
 
 
 @create_shared_memory.register(TextSpace)
-def _create(space: TextSpace, n: int = 1, ctx: Any = None) -> Any:
-    return (ctx or multiprocessing).Array(ctypes.c_char, n * (_LENGTH + space.max_bytes))
+def _create_slots(space: TextSpace, n: int = 1, ctx: Any = None) -> Any:
+    """Return shared memory for the texts of `n` environments, made in the process context `ctx`."""
+    return (ctx or multiprocessing).Array(ctypes.c_char, n * _slot_size(space))
 
 
 @write_to_shared_memory.register(TextSpace)
-def _write(space: TextSpace, index: int, value: str, shared_memory: Any) -> None:
+def _write_text(space: TextSpace, index: int, value: str, shared_memory: Any) -> None:
+    """Write the text of environment `index` into its slot of the shared memory."""
     data = value.encode()
     if len(data) > space.max_bytes:
         raise ValueError(f"an observation of {len(data)} bytes does not fit in {space}")
-    start = index * (_LENGTH + space.max_bytes)
     view = memoryview(shared_memory.get_obj()).cast("B")
-    view[start : start + _LENGTH] = len(data).to_bytes(_LENGTH, "little")
-    view[start + _LENGTH : start + _LENGTH + len(data)] = data
+    slot_start = index * _slot_size(space)
+    text_start = slot_start + _LENGTH_BYTES
+    view[slot_start:text_start] = len(data).to_bytes(_LENGTH_BYTES, "little")
+    view[text_start : text_start + len(data)] = data
 
 
-class _Live(Sequence[str]):
-    """The texts that shared memory holds at the moment; a deep copy is the tuple of them.
+@read_from_shared_memory.register(TextSpace)
+def _read_texts(space: TextSpace, shared_memory: Any, n: int = 1) -> Sequence[str]:
+    """Return the texts of `n` environments as a sequence that follows the shared memory."""
+    view = memoryview(shared_memory.get_obj()).cast("B")
+    return _SharedTexts(view, slot_size=_slot_size(space), text_count=n)
 
-    `AsyncVectorEnv` reads once, when it is made, and returns a deep copy of what it read after every step.
+
+def _slot_size(space: TextSpace) -> int:
+    """Return the number of bytes that one text has in shared memory."""
+    return _LENGTH_BYTES + space.max_bytes
+
+
+class _SharedTexts(Sequence[str]):
+    """The texts that are in shared memory at the moment; a deep copy is the tuple of them.
+
+    `AsyncVectorEnv` calls `read_from_shared_memory` only once, when it is made, and returns a deep
+    copy of the result after every step.
     """
 
-    def __init__(self, space: TextSpace, view: memoryview, n: int) -> None:
-        self.stride, self.view, self.n = _LENGTH + space.max_bytes, view, n
+    def __init__(self, view: memoryview, slot_size: int, text_count: int) -> None:
+        self.view = view
+        self.slot_size = slot_size
+        self.text_count = text_count
 
     def __len__(self) -> int:
-        return self.n
+        return self.text_count
 
     def __getitem__(self, index: Any) -> Any:
         return tuple(self)[index]
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, self.n * self.stride, self.stride):
-            size = int.from_bytes(self.view[start : start + _LENGTH], "little")
-            yield bytes(self.view[start + _LENGTH : start + _LENGTH + size]).decode()
+        for number in range(self.text_count):
+            slot_start = number * self.slot_size
+            text_start = slot_start + _LENGTH_BYTES
+            size = int.from_bytes(self.view[slot_start:text_start], "little")
+            yield bytes(self.view[text_start : text_start + size]).decode()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
         return tuple(self)
-
-
-@read_from_shared_memory.register(TextSpace)
-def _read(space: TextSpace, shared_memory: Any, n: int = 1) -> Sequence[str]:
-    return _Live(space, memoryview(shared_memory.get_obj()).cast("B"), n)

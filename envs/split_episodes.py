@@ -1,7 +1,8 @@
-"""The episodes of a split, how one begins: by its task where an environment has `tasks`, else by its seed; examples.
+"""The episodes of a split, how one begins, and worked examples from the training split.
 
-An episode has a number. In an environment with `tasks` it is the task's index, elsewhere the seed of `reset`, and every
-split has seeds of its own.
+An episode has a number. In an environment with `tasks` it is the task's index, elsewhere the seed
+of `reset`, and every split has its own range of seeds. `open_split` makes an environment and finds
+the numbers of a split's episodes; `begin` begins one of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from .examples import MOST, Example, Examples, examples_of
-from .registry import make, takes
+from .registry import make, takes_option
 from .splits import ALL, SPLITS, check_split
-from .tasks import ListTasks
+from .tasks import ListTasks, Message
 from .text_env import TextEnv
 
-UNNAMED = ""  # the split of an evaluation that names none: `test`, or all tasks of an environment without splits
-SEEDS = 2**20  # episodes of a split where there are no tasks
-FOLD = 10  # of so many tasks one is for `valid` and one for `test`, where an environment does not split them itself
+# The split of an evaluation that names none: `test`, or all tasks of an environment without splits.
+UNNAMED = ""
+SEEDS = 2**20  # episodes of a split in an environment without tasks
+# In an environment that does not split its tasks itself, one of this many tasks is for `valid` and
+# one for `test`.
+FOLD = 10
+_FOLD_SPLITS = {FOLD - 2: "valid", FOLD - 1: "test"}  # by the place in the fold; others: `train`
 ADVICE = (
     """def __init__(self, split="train"): self.tasks = {"train": …, "valid": …, "test": …}[split]"""
 )
@@ -26,11 +31,14 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Split:
-    """An environment and the numbers of its episodes in a split.
+    """An environment, and the numbers of its episodes in a split.
 
     Args:
-        note: How they were chosen for the split.
-        repeats_training: They are those of `train`, though another split was asked for: there are too few to split.
+        env: The environment.
+        tasks: The numbers of the episodes: indices of tasks, or seeds.
+        note: How the episodes were chosen, if the user should know; "" otherwise.
+        repeats_training: Whether these are the episodes of `train`, though another split was asked
+            for, as there are too few to split.
     """
 
     env: TextEnv
@@ -40,68 +48,205 @@ class Split:
 
 
 def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Make an environment for the split that is among its options, and try whether an episode begins.
+    """Make an environment for the split among its options, and try whether an episode begins.
 
-    One that does not take the option `split` has its tasks split by their index, or its seeds where it has no tasks.
-    The split `all` is that of all tasks, `UNNAMED` that of `test`, or of all tasks if the environment has no splits. Of
-    fewer than `FOLD` tasks none are held out: `train` and `valid` are all of them, and there is no `test`.
+    An environment that does not take the option `split` has its tasks split by their index, or its
+    seeds if it has no tasks. The split `all` has all tasks; `UNNAMED` those of `test`, or all tasks
+    if the environment has no splits. Of fewer than `FOLD` tasks none are held out: `train` and
+    `valid` have all of them, and there is no `test`.
 
-    Raises ValueError, TypeError where it cannot be made, there is no such split, or no task is left for it.
+    Raises:
+        ValueError, TypeError: The environment cannot be made, there is no such split, or it has no
+        task.
     """
-    split = _open(env_id, options)
+    split = _make_split(env_id, options)
     try:
         twin = split.env.fork()
-    except Exception:  # what needs forks says so
+    except Exception:  # callers that need forks raise their own error
         return split
+    # The episode is begun in a fork, so that the environment's random generator stays as it is.
     with closing(twin):
         begin(twin, split.tasks[0], 0)
     return split
 
 
 def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split]:
-    """Open the splits `train` and `valid`; the note of the second says it if they are the same tasks.
+    """Open the splits `train` and `valid`; a note of the second says so if both are the same.
 
     Raises as `open_split` does.
     """
     train = open_split(env_id, {**options, "split": "train"})
     valid = open_split(env_id, {**options, "split": "valid"})
-    if takes(env_id, "split") and _same_list(train.env, valid.env):
-        fix = "set holdout, or choose the tasks by the option `split`, to hold some out"
-        note = f"train and valid of {env_id} are the same tasks, so the validation is on the training tasks: {fix}"
+    if takes_option(env_id, "split") and _have_same_tasks(train.env, valid.env):
+        note = (
+            f"train and valid of {env_id} are the same tasks, so the validation is on the training "
+            "tasks: set holdout, or choose the tasks by the option `split`, to hold some out"
+        )
         valid = replace(valid, note=note, repeats_training=True)
     return train, valid
 
 
-def _same_list(first: TextEnv, second: TextEnv) -> bool:
-    """Return whether the tasks of two environments are lists, and the same ones."""
-    tasks, others = getattr(first, "tasks", None), getattr(second, "tasks", None)
-    if (
-        not isinstance(tasks, ListTasks)
-        or not isinstance(others, ListTasks)
-        or len(tasks) != len(others)
-    ):
+def begin(env: TextEnv, task: int, seed: int | None) -> tuple[str, dict[str, Any]]:
+    """Begin an episode of a split, and return what `reset` returns.
+
+    Args:
+        env: The environment.
+        task: The number of the episode.
+        seed: Decides what else is random in an environment with tasks; others are seeded with the
+            number itself.
+    """
+    if has_tasks(env):
+        return env.reset(seed=seed, options={"task": task})
+    return env.reset(seed=task)
+
+
+def has_tasks(env: TextEnv) -> bool:
+    """Return whether an environment has `tasks`; `reset(options={"task": i})` chooses one."""
+    return getattr(env, "tasks", None) is not None
+
+
+def task_count(env: TextEnv) -> int:
+    """Return how many episodes there are to choose from.
+
+    Raises:
+        ValueError: `tasks` of the environment has no length, or there are none.
+    """
+    if not has_tasks(env):
+        return SEEDS
+    tasks: Any = env.tasks  # type: ignore[attr-defined]
+    if not hasattr(tasks, "__len__"):
+        raise ValueError(
+            f"{type(env).__name__}.tasks is a {type(tasks).__name__}, which has no length; "
+            "make it a sequence that holds the tasks"
+        )
+    if not len(tasks):
+        raise ValueError(
+            f"{type(env).__name__}.tasks is empty; make it a sequence that holds the tasks"
+        )
+    return len(tasks)
+
+
+# -- which episodes a split has
+# ----------------------------------------------------------------------
+
+
+def _make_split(env_id: str, options: Mapping[str, Any]) -> Split:
+    """Make an environment, and choose the episodes of the split among its options."""
+    if "split" not in options:
+        env = make_with_examples(env_id, options)
+        return Split(env, range(task_count(env)))
+    if takes_option(env_id, "split"):
+        return _make_split_by_option(env_id, options)
+    split = options["split"]
+    if split != UNNAMED:
+        check_split(split, listed=True)
+    env = make_with_examples(env_id, _without(options, "split"))
+    if has_tasks(env):
+        return _split_tasks(env_id, env, split)
+    return _split_seeds(env_id, env, split)
+
+
+def _make_split_by_option(env_id: str, options: Mapping[str, Any]) -> Split:
+    """Make an environment that chooses the tasks of a split itself, by its option `split`."""
+    options = {**options, "split": options["split"] or "test"}
+    try:
+        env = make_with_examples(env_id, options)
+    except LookupError as error:
+        if options["split"] != ALL:
+            raise
+        # An author may look up the tasks in a dict, as `ADVICE` shows, which has no "all".
+        raise ValueError(
+            f"split is 'all', which {env_id} does not have ({type(error).__name__}: {error}); "
+            f"choose {', '.join(SPLITS)}, or let its option `split` take 'all'"
+        ) from error
+    return Split(env, range(task_count(env)))
+
+
+def _split_seeds(env_id: str, env: TextEnv, split: str) -> Split:
+    """Return the episodes of a split in an environment without tasks: a range of seeds."""
+    if split == ALL:
+        raise ValueError(
+            f"split is 'all', but {env_id} has no tasks that can be listed; "
+            f"choose {', '.join(SPLITS)}"
+        )
+    split = split or "test"
+    first = SPLITS.index(split) * SEEDS
+    note = f"{env_id} has no tasks: {split} begins episodes by seed"
+    return Split(env, range(first, first + SEEDS), note)
+
+
+def _split_tasks(env_id: str, env: TextEnv, split: str) -> Split:
+    """Return the episodes of a split in an environment with tasks, which are split by their index.
+
+    Raises:
+        ValueError: There are too few tasks for the split.
+    """
+    count = task_count(env)
+    if split == ALL:
+        return Split(env, range(count))
+    if split == UNNAMED:
+        note = f"{env_id} has no splits: the evaluation has all of its {count} tasks"
+        if count >= FOLD:
+            note += ", also those that training has; --split test has only held-out ones"
+        return Split(env, range(count), note)
+    if count < FOLD and split == "train":
+        return Split(env, list(range(count)))
+    if count < FOLD and split == "valid":
+        note = (
+            f"{env_id} has {count} tasks and no splits, so the validation is on the training "
+            f"tasks: with {FOLD} or more, some are held out"
+        )
+        return Split(env, range(count), note, repeats_training=True)
+    tasks = [i for i in range(count) if _FOLD_SPLITS.get(i % FOLD, "train") == split]
+    if not tasks:
+        raise ValueError(
+            f"{env_id} takes no option 'split', and its {count} tasks are too few to hold some out "
+            f"for {split}: at least {FOLD} are needed (--split all plays them all), "
+            f"or a split of its own, such as: {ADVICE}"
+        )
+    chosen = "the others" if split == "train" else f"every {FOLD}th, from {tasks[0]}"
+    note = (
+        f"{env_id} takes no option 'split': {split} has {len(tasks)} of its {count} tasks, {chosen}"
+    )
+    return Split(env, tasks, note)
+
+
+def _have_same_tasks(first: TextEnv, second: TextEnv) -> bool:
+    """Return whether two environments have lists of tasks, and these are equal.
+
+    Only lists are compared: a generated set may be endless, and differs from split to split.
+    """
+    first_tasks = getattr(first, "tasks", None)
+    second_tasks = getattr(second, "tasks", None)
+    if not isinstance(first_tasks, ListTasks) or not isinstance(second_tasks, ListTasks):
         return False
-    return all(tasks[place] == others[place] for place in range(len(tasks)))
+    if len(first_tasks) != len(second_tasks):
+        return False
+    return all(first_tasks[i] == second_tasks[i] for i in range(len(first_tasks)))
+
+
+# -- worked examples -----------------------------------------------------------------------------
 
 
 def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
-    """Make an environment whose option `shots` asks for worked examples: a number of them, or a file.
+    """Make an environment whose option `shots` asks for worked examples.
 
-    An expert plays the last tasks of the split `train`.
+    Args:
+        env_id: The id of the environment.
+        options: Its options. `shots` is a number of tasks, the last of the split `train`, which an
+            expert plays, or a file of conversations, or 0 for none.
 
-    Raises ValueError, TypeError, OSError where it cannot be made, there is no expert, or no such number or file.
+    Raises:
+        ValueError, TypeError, OSError: The environment cannot be made, it has no expert, or there
+            is no such number of examples or file.
     """
-    plain = {name: value for name, value in options.items() if name != "shots"}
-    env = make(env_id, **plain)
-    if (shots := options.get("shots", 0)) == 0:
+    plain_options = _without(options, "shots")
+    env = make(env_id, **plain_options)
+    shots = options.get("shots", 0)
+    if shots == 0:
         return env
     if type(shots) is int and 1 <= shots <= MOST:
-        train = open_split(env_id, {**plain, "split": "train"})
-        with closing(train.env):
-            last = range(len(train.tasks) - 1, max(len(train.tasks) - shots - 2, -1), -1)
-            env.examples = Examples(
-                tuple(_played(train.env, train.tasks[place]) for place in last), shots
-            )
+        env.examples = _play_examples(env_id, plain_options, shots)
     elif isinstance(shots, str | Path):
         env.examples = examples_of(Path(shots).expanduser())
     else:
@@ -113,122 +258,35 @@ def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
     return env
 
 
-def _played(env: TextEnv, task: int) -> Example:
-    observation, info = begin(env, task, 0)
-    talk = [message for message in info["messages"] if message["role"] != "system"]
-    expert: Any = env.expert() if hasattr(env, "expert") else None  # sees what the agent sees
-    while env.live:
-        say = expert.act(observation) if expert else env.gold()[0]
-        talk.append({"role": "assistant", "content": say})
-        observation, _, _, _, info = env.step(say)
-        talk += info["messages"] if env.live else ()
-    return tuple(talk)
+def _play_examples(env_id: str, options: Mapping[str, Any], shots: int) -> Examples:
+    """Return an expert's play of the last tasks of the split `train`.
 
-
-def _open(env_id: str, options: Mapping[str, Any]) -> Split:
-    if "split" not in options:
-        env = make_with_examples(env_id, options)
-        return Split(env, range(task_count(env)))
-    if takes(env_id, "split"):
-        return _open_own(env_id, options)
-    split = (
-        options["split"]
-        if options["split"] == UNNAMED
-        else check_split(options["split"], listed=True)
-    )
-    env = make_with_examples(
-        env_id, {name: value for name, value in options.items() if name != "split"}
-    )
-    count = task_count(env)
-    if has_tasks(env) and split in (UNNAMED, ALL):
-        training = (
-            ", also those that training has; --split test has only held-out ones"
-            if count >= FOLD
-            else ""
-        )
-        note = f"{env_id} has no splits: the evaluation has all of its {count} tasks{training}"
-        return Split(env, range(count), note if split == UNNAMED else "")
-    if split == ALL:
-        raise ValueError(
-            f"split is 'all', but {env_id} has no tasks that can be listed; choose {', '.join(SPLITS)}"
-        )
-    split = split or "test"
-    if not has_tasks(env):
-        first = SPLITS.index(split) * SEEDS
-        return Split(
-            env,
-            range(first, first + SEEDS),
-            f"{env_id} has no tasks: {split} begins episodes by seed",
-        )
-    if count < FOLD and split == "valid":
-        what = (
-            f"{env_id} has {count} tasks and no splits, so the validation is on the training tasks"
-        )
-        return Split(
-            env,
-            range(count),
-            f"{what}: with {FOLD} or more, some are held out",
-            repeats_training=True,
-        )
-    if count < FOLD and split == "train":
-        return Split(env, list(range(count)))
-    tasks = [
-        i
-        for i in range(count)
-        if split == {FOLD - 2: "valid", FOLD - 1: "test"}.get(i % FOLD, "train")
-    ]
-    lacks = f"{env_id} takes no option 'split'"
-    if not tasks:
-        needed = f"at least {FOLD} are needed (--split all plays them all), or a split of its own, such as: {ADVICE}"
-        raise ValueError(
-            f"{lacks}, and its {count} tasks are too few to hold some out for {split}: {needed}"
-        )
-    place = "the others" if split == "train" else f"every {FOLD}th, from {tasks[0]}"
-    return Split(env, tasks, f"{lacks}: {split} has {len(tasks)} of its {count} tasks, {place}")
-
-
-def _open_own(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Open a split of an environment that chooses its tasks by the option `split`."""
-    options = {**options, "split": options["split"] or "test"}
-    try:
-        env = make_with_examples(env_id, options)
-    except LookupError as error:
-        if options["split"] != ALL:
-            raise
-        fix = f"choose {', '.join(SPLITS)}, or let its option `split` take 'all'"
-        raise ValueError(
-            f"split is 'all', which {env_id} does not have ({type(error).__name__}: {error}); {fix}"
-        ) from error
-    return Split(env, range(task_count(env)))
-
-
-def begin(env: TextEnv, task: int, seed: int | None) -> tuple[str, dict[str, Any]]:
-    """Begin the episode `task`, as `reset` does; where there are tasks, `seed` decides all else that is random."""
-    if has_tasks(env):
-        return env.reset(seed=seed, options={"task": task})
-    return env.reset(seed=task)
-
-
-def has_tasks(env: TextEnv) -> bool:
-    """Return whether an environment has `tasks`, one of which `reset(options={"task": i})` chooses."""
-    return getattr(env, "tasks", None) is not None
-
-
-def task_count(env: TextEnv) -> int:
-    """Return how many episodes there are to choose from.
-
-    Raises ValueError where `tasks` has no length, or there are none.
+    They are one more than `shots`, if there are as many, for a question that is itself one of them.
     """
-    if not has_tasks(env):
-        return SEEDS
-    tasks: Any = env.tasks  # type: ignore[attr-defined]
-    if not hasattr(tasks, "__len__") or not len(tasks):
-        what = (
-            "is empty"
-            if hasattr(tasks, "__len__")
-            else f"is a {type(tasks).__name__}, which has no length"
-        )
-        raise ValueError(
-            f"{type(env).__name__}.tasks {what}; make it a sequence that holds the tasks"
-        )
-    return len(tasks)
+    train = open_split(env_id, {**options, "split": "train"})
+    with closing(train.env):
+        last_tasks = [train.tasks[i] for i in range(len(train.tasks))[-(shots + 1) :]]
+        conversations = [_play_expert(train.env, task) for task in reversed(last_tasks)]
+    return Examples(tuple(conversations), shots)
+
+
+def _play_expert(env: TextEnv, task: int) -> Example:
+    """Return an expert's play of an episode as a conversation, without system prompt."""
+    observation, info = begin(env, task, 0)
+    conversation: list[Message] = [
+        message for message in info["messages"] if message["role"] != "system"
+    ]
+    # A player sees only what the agent sees; an environment without one lists the gold actions.
+    player: Any = env.expert() if hasattr(env, "expert") else None
+    while env.live:
+        action = player.act(observation) if player else env.gold()[0]
+        conversation.append({"role": "assistant", "content": action})
+        observation, _, _, _, info = env.step(action)
+        if env.live:
+            conversation += info["messages"]
+    return tuple(conversation)
+
+
+def _without(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return options without the one of this name."""
+    return {key: value for key, value in options.items() if key != name}

@@ -1,7 +1,8 @@
-"""Files of tasks: JSON lines, JSON, CSV, TSV, Parquet, and folders in the layout of the Hugging Face hub.
+"""Files of tasks: JSON lines, JSON, CSV, TSV, Parquet, and folders in the hub's layout.
 
-All of them are read as data and within the limits of `tools.files`. Parquet needs the package pyarrow (extra
-`parquet`), a folder the package datasets (extra `tasks`).
+`load_file` picks the reader by the file's suffix. All files are read as data and within the limits
+of `tools.files`. Parquet needs the package pyarrow (extra `parquet`), a folder the package datasets
+(extra `tasks`).
 """
 
 import csv
@@ -16,50 +17,63 @@ from pathlib import Path
 from typing import Any
 
 from ..tools.files import LEAST, MOST_RATIO, TooMuch, open_plain, read_text
-from .rows import SourceOptions, json_rows, load_jsonl, plain_lines, tasks_of_file
+from .rows import SourceOptions, json_rows, load_jsonl, make_tasks_of_file, plain_lines
 from .tasks import ListTasks
 
 Rows = Iterator[tuple[int, Any]]
-"""Rows of a file, each with the number of its line; of Parquet with its own number, from 1."""
-_PACKED = (".gz", ".xz")
-_HEADERS = ("problem", "question", "prompt", "answer")
-_FAR = ("://", "::", "..")  # parts of a path that leads out of a folder of data
+"""Rows of a file, each with the number of its line; in Parquet, of the row, from 1."""
+_COMPRESSED = (".gz", ".xz")
+# A table's first line is taken for a header if it has one of these names, or only identifiers.
+_USUAL_COLUMNS = ("problem", "question", "prompt", "answer")
+# Parts of a data file's name that lead out of its folder: URLs, chained file systems, parents.
+_OUTSIDE_MARKS = ("://", "::", "..")
+_BATCH_ROWS = 1000  # rows of a Parquet file that are in memory at a time
 
 
 def load_file(path: str | Path, options: SourceOptions | None = None) -> ListTasks:
-    """Read the tasks of a `.json`, `.csv`, `.tsv` (each also `.gz`, `.xz`) or `.parquet` file; any other is JSON lines.
+    """Read the tasks of a file in the format of its suffix.
 
-    A `.json` file holds a list of objects, or JSON lines. The first line of a CSV names its columns. `load_jsonl`
-    describes the rows.
+    They are `.json`, `.csv` and `.tsv`, each also compressed (`.gz`, `.xz`), and `.parquet`; any
+    other is JSON lines.
 
-    Raises FileNotFoundError if there is no such file; ValueError if the file, or a row of it, cannot be used, or a
-    package is missing; the message names file and row.
+    A `.json` file is a list of objects, or JSON lines. The first line of a CSV names its columns.
+    `load_jsonl` describes the rows.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file, or a row of it, cannot be used, or a package is missing. The message
+            names file and row.
     """
-    path, options = Path(path), options or SourceOptions()
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix not in _PACKED]
-    read = _READERS.get(suffixes[-1] if suffixes else "")
-    if read is None:
+    path = Path(path)
+    options = options or SourceOptions()
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix not in _COMPRESSED]
+    read_rows = _READERS.get(suffixes[-1]) if suffixes else None
+    if read_rows is None:
         return load_jsonl(path, options)
-    return tasks_of_file(path, read(path), options)
+    return make_tasks_of_file(path, read_rows(path), options)
 
 
 def check_folder(folder: Path) -> None:
-    """Check that the card of a folder of data, its README.md, names no data outside of the folder.
+    """Check that the card of a folder of data, its README.md, names no data files outside of it.
 
-    Raises ValueError if it does, or cannot be read.
+    The `datasets` library would read, or download, any file that a card names.
+
+    Raises:
+        ValueError: The card does, or cannot be read.
     """
     card = folder / "README.md"
     if not card.is_file():
         return
-    for name in _data_files(_front_matter(card)):
-        if name.startswith(("/", "~")) or any(part in name for part in _FAR):
+    for name in _data_files(_read_front_matter(card)):
+        if name.startswith(("/", "~")) or any(mark in name for mark in _OUTSIDE_MARKS):
             raise ValueError(
-                f"{card} names the data file {name!r}, which is outside of {folder}; put it into the folder"
+                f"{card} names the data file {name!r}, which is outside of {folder}; "
+                "put it into the folder"
             )
 
 
-def _front_matter(card: Path) -> Any:
-    """Return what stands between the first two `---` of a card."""
+def _read_front_matter(card: Path) -> Any:
+    """Return the YAML between the first two `---` of a card; None if it does not begin with one."""
     yaml = importlib.import_module("yaml")  # it comes with the package datasets
     text = read_text(card)
     if not text.startswith("---"):
@@ -72,28 +86,33 @@ def _front_matter(card: Path) -> Any:
         ) from None
 
 
-def _data_files(value: Any) -> Iterator[str]:
-    """Yield the texts below `configs` of a card, which name its data files."""
-    left = [value.get("configs")] if isinstance(value, Mapping) else []
-    while left:
-        item = left.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, Mapping):
-            left += item.values()
-        elif isinstance(item, list):
-            left += item
+def _data_files(front_matter: Any) -> Iterator[str]:
+    """Yield all texts below `configs` of a card's front matter, among which its data files are."""
+    if not isinstance(front_matter, Mapping):
+        return
+    unvisited = [front_matter.get("configs")]
+    while unvisited:
+        value = unvisited.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            unvisited += value.values()
+        elif isinstance(value, list):
+            unvisited += value
 
 
 def _read_json(path: Path) -> Rows:
-    """Yield the rows of a file that holds a list of objects, or JSON lines."""
+    """Yield the rows of a file that is a JSON list of objects, or JSON lines.
+
+    Numbers become text, as they are written: 0.10 loses nothing.
+    """
     text = "".join(line for _, line in _text_lines(path))
     if not text.strip():
         raise ValueError(f'{path} is empty; it needs a list, [{{"question": …, "answer": …}}, …]')
     try:
         rows = json.loads(text, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
-        if error.msg == "Extra data":  # JSON lines
+        if error.msg == "Extra data":  # behind the first value: these are JSON lines
             yield from json_rows(path, number_type=str)
             return
         raise ValueError(
@@ -101,27 +120,30 @@ def _read_json(path: Path) -> Rows:
         ) from None
     except RecursionError:
         raise ValueError(f"{path} is not JSON that can be read: it is nested too deeply") from None
-    if isinstance(rows, dict) and not any(
-        isinstance(value, list | dict) for value in rows.values()
-    ):
-        rows = [rows]  # JSON lines with one line
+    # One object is a row (JSON lines with one line), unless it has lists or objects in it.
+    if isinstance(rows, dict):
+        is_nested = any(isinstance(value, list | dict) for value in rows.values())
+        rows = rows if is_nested else [rows]
     if not isinstance(rows, list):
         raise ValueError(
-            f'{path} holds a {type(rows).__name__}; it needs a list, [{{"question": …, "answer": …}}, …]'
+            f"{path} holds a {type(rows).__name__}; "
+            'it needs a list, [{"question": …, "answer": …}, …]'
         )
     yield from enumerate(rows, start=1)
 
 
 def _read_csv(path: Path) -> Rows:
-    return _read_table(path, ",")
+    """Yield the rows of a table whose cells are separated by commas."""
+    return _read_table(path, delimiter=",")
 
 
 def _read_tsv(path: Path) -> Rows:
-    return _read_table(path, "\t")
+    """Yield the rows of a table whose cells are separated by tabs."""
+    return _read_table(path, delimiter="\t")
 
 
 def _read_table(path: Path, delimiter: str) -> Rows:
-    """Yield the rows of a table whose first line names its columns."""
+    """Yield the rows of a table whose first line names its columns; empty lines are skipped."""
     reader = csv.reader((line for _, line in _text_lines(path)), delimiter=delimiter, strict=True)
     try:
         header = next(reader, [])
@@ -130,9 +152,10 @@ def _read_table(path: Path, delimiter: str) -> Rows:
             if not cells:
                 continue
             if len(cells) != len(header):
-                fix = f'write "…" around a cell that holds {"a comma" if delimiter == "," else "a tab"}'
+                separator = "a comma" if delimiter == "," else "a tab"
                 raise ValueError(
-                    f"{path}:{reader.line_num} has {len(cells)} cells for {len(header)} columns; {fix}"
+                    f"{path}:{reader.line_num} has {len(cells)} cells for {len(header)} columns; "
+                    f'write "…" around a cell that holds {separator}'
                 )
             yield reader.line_num, dict(zip(header, cells, strict=True))
     except csv.Error as error:
@@ -140,24 +163,29 @@ def _read_table(path: Path, delimiter: str) -> Rows:
 
 
 def _check_header(path: Path, header: list[str], delimiter: str) -> None:
-    """Raise ValueError if the first line of a table can be no header of it."""
+    """Raise ValueError if the first line of a table does not name its columns.
+
+    Args:
+        path: The table, for the error.
+        header: The cells of its first line.
+        delimiter: The character between two cells.
+    """
     if len(header) == 1 and delimiter == "," and any(sign in header[0] for sign in ";\t|"):
         raise ValueError(
             f"{path} has the one column {header[0]!r:.80}; put commas between the columns"
         )
     if len(set(header)) != len(header):
         raise ValueError(f"{path} has the columns {', '.join(header)}; give each another name")
-    if (
-        header
-        and not any(name in header for name in _HEADERS)
-        and not all(name.isidentifier() for name in header)
-    ):
-        fix = "its first line has to name the columns, such as question,answer"
-        raise ValueError(f"{path} begins with {', '.join(header)!r:.80}; {fix}")
+    has_usual_column = any(name in header for name in _USUAL_COLUMNS)
+    if not has_usual_column and not all(name.isidentifier() for name in header):
+        raise ValueError(
+            f"{path} begins with {', '.join(header)!r:.80}; "
+            "its first line has to name the columns, such as question,answer"
+        )
 
 
 def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text in UTF-8, with their numbers."""
+    """Yield the lines of a text file in UTF-8, each with its number, from 1."""
     number = 0
     try:
         for number, line in enumerate(plain_lines(path), start=1):
@@ -171,7 +199,7 @@ def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read_parquet(path: Path) -> Rows:
-    """Yield the rows of a Parquet file, within the limit for packed files."""
+    """Yield the rows of a Parquet file, up to the limit on the size of what is decompressed."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -181,14 +209,16 @@ def _read_parquet(path: Path) -> Rows:
         ) from None
     number = 0
     with open_plain(path, follow=True) as file:
-        size = os.fstat(file.fileno()).st_size
-        left = most = max(LEAST, MOST_RATIO * size)
+        file_bytes = os.fstat(file.fileno()).st_size
+        most_bytes = max(LEAST, MOST_RATIO * file_bytes)
+        bytes_read = 0
         try:
-            for batch in parquet.ParquetFile(file).iter_batches(1000):
-                left -= batch.nbytes
-                if left < 0:
+            for batch in parquet.ParquetFile(file).iter_batches(_BATCH_ROWS):
+                bytes_read += batch.nbytes
+                if bytes_read > most_bytes:
                     raise TooMuch(
-                        f"{path} has {size >> 10} KiB and holds more than {most >> 20} MiB"
+                        f"{path} has {file_bytes >> 10} KiB "
+                        f"and holds more than {most_bytes >> 20} MiB"
                     )
                 for row in batch.to_pylist():
                     number += 1

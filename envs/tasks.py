@@ -1,7 +1,8 @@
-"""Tasks and sets of tasks, and what generated sets share: checked arguments, and how an index is chosen.
+"""Tasks and sets of tasks, and the checks that makers of sets and environments share.
 
-A set is a deterministic function from an index to a task: the same arguments and the same index give the same task on
-any machine. The gold answer stays between the task set and the grader; a task's `repr` does not show it.
+A set is a deterministic function from an index to a task: the same arguments and the same index
+give the same task on any machine. The gold answer stays between the task set and the grader; a
+task's `repr` does not show it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,12 +28,13 @@ class Task:
 
     Args:
         id: Names the task in journals and reports.
-        prompt: What the agent reads.
-        gold: The right answer, for the grader only.
-        solution: A Python program that prints the answer, for demonstrations only.
-        aliases: Other answers that are as right, for the grader only.
-        category: Of what kind it is, for reports.
-        opening: Messages in front of the prompt: a system prompt of this task, earlier turns of its conversation.
+        prompt: The question, which the agent reads.
+        gold: The right answer; only the grader reads it.
+        solution: A Python program that prints the answer, for demonstrations.
+        aliases: Other right answers, for the grader.
+        category: Reports count the tasks of each category apart; "" for none.
+        opening: Messages in front of the prompt: this task's own system prompt, or earlier turns of
+            its conversation.
     """
 
     id: str
@@ -45,16 +47,16 @@ class Task:
 
     @property
     def golds(self) -> tuple[str, ...]:
-        """All answers that are right."""
+        """All right answers."""
         return (self.gold, *self.aliases)
 
     def restates(self, answer: str) -> bool:
-        """Return whether an answer only repeats the question, and so earns nothing, whatever its grader says."""
+        """Return whether an answer only repeats the question, and so earns nothing."""
         return False
 
 
 class Tasks(Protocol):
-    """A sequence of tasks that depends on nothing but its own arguments."""
+    """A sequence of tasks that depends only on its own arguments."""
 
     name: str  # where the tasks come from
     split: str  # `train`, `valid` or `test`
@@ -67,18 +69,27 @@ class Tasks(Protocol):
 
 
 class ListTasks:
-    """Tasks held in memory."""
+    """A sequence of tasks in memory.
+
+    Args:
+        tasks: At least one task; ValueError if there is none.
+        name: Where the tasks come from.
+        split: A split, or `all`.
+
+    Attributes:
+        longest: The size of the longest prompt, in bytes.
+        opening: The opening with the most messages; a chat template is tried on it before the first
+            episode.
+    """
 
     def __init__(self, tasks: Sequence[Task], name: str = "tasks", split: str = "train") -> None:
+        """Keep the tasks, and measure the longest prompt and opening among them."""
         if not tasks:
             raise ValueError(f"{name} has no tasks; a task set needs at least one")
         self.name = name
         self.split = check_split(split, listed=True)
         self._tasks = tuple(tasks)
-        self.longest = max(
-            len(task.prompt.encode("utf-8", "replace")) for task in self._tasks
-        )  # bytes of a prompt
-        # The longest of the tasks' openings: whether a chat template can carry it is checked before the first episode.
+        self.longest = max(len(task.prompt.encode("utf-8", "replace")) for task in self._tasks)
         self.opening = max((task.opening for task in self._tasks), key=len)
 
     def __len__(self) -> int:
@@ -90,20 +101,32 @@ class ListTasks:
 
 
 def check_known(value: str, known: Iterable[str], fault: str, listed: str) -> None:
-    """Raise ValueError with `fault`, the nearest value and, behind `listed`, all there are, unless a value is known."""
+    """Raise ValueError unless a value is one of those that are known.
+
+    Args:
+        value: Any value, of which the nearest known one is suggested.
+        known: The values that are known.
+        fault: How the message begins, such as "domain is 'aeroline'".
+        listed: What the message says in front of all known values, such as "the domains are".
+    """
     if value not in known:
         raise ValueError(f"{fault}; {did_you_mean(str(value), known)}{listed} {', '.join(known)}")
 
 
 def refuse(what: str, **options: object) -> None:
-    """Raise ValueError if one of `options` is set, which `what` would ignore."""
+    """Raise ValueError if an option is set that would be ignored.
+
+    Args:
+        what: The reason why it would be, as a clause, such as "tasks.csv is a file".
+        options: The values of such options; None if one is not set.
+    """
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
 
 
 def check_index(i: int, tasks: Tasks, noun: str = "task") -> None:
-    """Raise IndexError unless `tasks` has an item `i`."""
+    """Raise IndexError unless `tasks` has an item `i`; the message calls the items `noun`."""
     if not 0 <= i < len(tasks):
         raise IndexError(f"{noun} {i} of {tasks.name}: there are {noun}s 0 to {len(tasks) - 1}")
 
@@ -114,24 +137,46 @@ def choose_index(
     tasks: Tasks | Sequence[Any],
     noun: str = "task",
 ) -> int:
-    """Return the index in `options["task"]`, else one that is drawn; raise ValueError for any other option."""
-    drawn = int(rng.integers(len(tasks)))
-    if unknown := set(options) - {"task"}:
+    """Return the index of the task that an episode begins with.
+
+    Args:
+        rng: Draws the index if the options name none.
+        options: The options of `reset`: none, or `task`, an index.
+        tasks: The tasks to choose from.
+        noun: What the error calls a task.
+
+    Raises:
+        ValueError: There is another option, or the index is not an int in range.
+    """
+    # The draw is made in any case, so that all later draws are the same for a task that is named.
+    drawn_index = int(rng.integers(len(tasks)))
+    unknown = set(options) - {"task"}
+    if unknown:
         raise ValueError(
             f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'"
         )
-    index = options.get("task", drawn)
-    # A NumPy integer would not survive the JSON of a snapshot.
+    index = options.get("task", drawn_index)
+    # A NumPy integer is refused, as the JSON of a snapshot has none.
     if type(index) is not int or not 0 <= index < len(tasks):
-        last, name = len(tasks) - 1, getattr(tasks, "name", "the environment")
+        name = getattr(tasks, "name", "the environment")
         raise ValueError(
-            f"options['task'] is {index!r}; choose an int from 0 to {last}, a {noun} of {name}"
+            f"options['task'] is {index!r}; choose an int from 0 to {len(tasks) - 1}, "
+            f"a {noun} of {name}"
         )
     return index
 
 
 def check_choices(name: str, value: int | Iterable[int], known: Iterable[int]) -> tuple[int, ...]:
-    """Return one choice or several as a sorted tuple; raise ValueError if there is none or one is not `known`."""
+    """Return one choice, or several, as a sorted tuple without repetitions.
+
+    Args:
+        name: The option's name, for the error.
+        value: A number, or several.
+        known: The numbers to choose from.
+
+    Raises:
+        ValueError: No number is chosen, or one that is not `known`.
+    """
     chosen = set(value) if isinstance(value, Iterable) else {value}
     if not chosen or not chosen <= set(known):
         raise ValueError(
@@ -141,16 +186,21 @@ def check_choices(name: str, value: int | Iterable[int], known: Iterable[int]) -
 
 
 def strict(make: Callable[P, T]) -> Callable[P, T]:
-    """Return a factory that raises ValueError for an option that it does not take, with the nearest one."""
-    known = signature(make).parameters
+    """Decorate a factory: an option that it does not take raises a ValueError with the nearest one.
+
+    Python's own TypeError would name neither the nearest option nor all there are.
+    """
+    parameters = signature(make).parameters
 
     @wraps(make)
-    def made(*args: P.args, **options: P.kwargs) -> T:
-        for name in options.keys() - known.keys():
-            hint = f"{did_you_mean(name, known)}its options are {', '.join(known)}"
-            if name == "render_mode":
+    def make_strictly(*args: P.args, **options: P.kwargs) -> T:
+        # `wraps` gives it the factory's docstring; only unknown options are handled here.
+        for name in options.keys() - parameters.keys():
+            if name == "render_mode":  # an option of Gymnasium's own environments
                 hint = "observations are text: print them"
+            else:
+                hint = f"{did_you_mean(name, parameters)}its options are {', '.join(parameters)}"
             raise ValueError(f"{make.__name__} takes no option {name!r}; {hint}")
         return make(*args, **options)
 
-    return made
+    return make_strictly

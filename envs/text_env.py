@@ -1,13 +1,18 @@
 """The environment base class: text in, text out, many turns, forkable.
 
-Invariant: everything an episode depends on is the generator state it began with, its reset options and the actions
-taken, so any episode can be copied (`fork`), written down (`snapshot`) and repeated (`restore`).
+An author subclasses `TextEnv`; users call `reset` and `step` as in Gymnasium, and `fork`,
+`snapshot` and `restore`.
+
+Invariant: an episode depends only on the random generator's state at its beginning, its reset
+options, and the actions taken. So any episode can be copied (`fork`), written down (`snapshot`) and
+replayed (`restore`).
 """
 
 import copy
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import gymnasium
@@ -17,30 +22,61 @@ from ..tools import ToolFailure
 from ..tools.thoughts import without_thoughts
 from .examples import Examples
 from .outcomes import EnvFailure, Outcome, Reply, StopReason, outcome_of
-from .rewards import Rewards, added
+from .rewards import Rewards, add_rewards
 from .spaces import TextSpace
 from .tasks import Message
+
+# Outcomes of an episode in which the agent could earn no reward, good or bad.
+_FAILURES = (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+
+
+@dataclass(slots=True)
+class TurnRecord:
+    """One turn of an episode: the action, and what the environment gave back.
+
+    Args:
+        action: The agent's text, with its thoughts.
+        role: Who speaks the observation in the chat: `user` or `tool`.
+        observation: The environment's text.
+        reward: The reward of this turn; NaN if a tool or the environment failed.
+        stop: Why the episode ended with this turn; None if it goes on.
+        reward_sums: The named rewards so far, as `add_rewards` returns them; empty if none has a
+            name.
+    """
+
+    action: str
+    role: str
+    observation: str
+    reward: float
+    stop: StopReason | None
+    reward_sums: dict[str, dict[str, float]]
 
 
 class TextEnv(gymnasium.Env[str, str]):
     """A Gymnasium environment whose observations and actions are text.
 
-    Authors write `on_reset` and `on_step` and, where an expert exists, `gold`. Attributes named in `shared` are
-    read-only and shared by forks, attributes with a `fork` method are forked by it, all others are deep-copied.
+    Authors write `on_reset` and `on_step` and, if there is an expert, `gold`. When an episode is
+    forked, the attributes named in `shared` are read-only and shared, attributes with a `fork`
+    method are forked by it, and all others are deep-copied.
 
-    Raises ValueError where `max_turns` is no whole number or below 1; gymnasium.error.ResetNeeded where `step` is called before `reset` or
-    after the episode ended, or a `reset` in another thread took its episode away.
+    Args:
+        max_turns: The number of actions after which an episode is truncated.
+
+    Raises:
+        ValueError: `max_turns` is not a whole number, or below 1.
+        gymnasium.error.ResetNeeded: `step` is called before `reset` or after the episode ended, or
+            `reset` in another thread replaced the episode during the step.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own annotation)
     shared: ClassVar[frozenset[str]] = frozenset(
         {"observation_space", "action_space", "spec", "examples"}
     )
-    reads_thoughts: ClassVar[bool] = (
-        False  # whether `on_step` gets an action with what the agent thinks
-    )
+    # Whether `on_step` gets the whole action; by default the agent's thoughts are cut out of it.
+    reads_thoughts: ClassVar[bool] = False
 
     def __init__(self, max_turns: int = 8) -> None:
+        """Make an environment without an episode, whose episodes are truncated at `max_turns`."""
         if not isinstance(max_turns, int | np.integer):
             raise ValueError(f"max_turns is {max_turns!r}; it must be a whole number, such as 5")
         if max_turns < 1:
@@ -48,48 +84,42 @@ class TextEnv(gymnasium.Env[str, str]):
         self.max_turns = max_turns
         self.observation_space = TextSpace()
         self.action_space = TextSpace()
-        self.examples = Examples()  # in front of each question
-        self.turn, self.live = 0, False  # live: between reset and the end of an episode
-        self.task_id = ""  # set by on_reset where tasks have names
-        self.category = (
-            ""  # set by on_reset where tasks are of several kinds, which reports count apart
-        )
-        self._named: dict[
-            str, dict[str, float]
-        ] = {}  # rewards so far that have names, and their weights
-        self._began: dict[str, Any] = {}
-        self._last = ""
-        self._opening: tuple[str, dict[str, Any]] = "", {}
-        self._turns: list[
-            Any
-        ] = []  # six items a turn, as one list costs less than a record of each
-        self._seen, self._read = (
-            "",
-            0,
-        )  # digest of what the agent was shown and paid, and the number of turns in it
+        self.examples = Examples()  # worked examples in front of each question
+        self.turn = 0  # the number of turns taken
+        self.live = False  # whether an episode has begun and not ended
+        self.task_id = ""  # set by `on_reset` if tasks have names
+        self.category = ""  # set by `on_reset` if reports count several kinds of tasks apart
+        self._began: dict[str, Any] = {}  # the generator's state and the options of `reset`
+        self._opening: tuple[str, dict[str, Any]] = "", {}  # what `reset` returned
+        self._last_observation = ""
+        self._turns: list[TurnRecord] = []
+        self._reward_sums: dict[str, dict[str, float]] = {}  # of the named rewards so far
+        # The digest of the opening and of the first `_digested_turns` turns; "" if there is none.
+        self._digest_so_far = ""
+        self._digested_turns = 0
 
     @property
     def actions(self) -> list[str]:
         """The actions taken in this episode."""
-        return self._turns[0::6]
+        return [turn.action for turn in self._turns]
 
     @property
     def turn_rewards(self) -> list[float]:
-        """The rewards of its turns."""
-        return self._turns[3::6]
+        """The reward of each turn of this episode."""
+        return [turn.reward for turn in self._turns]
 
-    # -- what an author writes -------------------------------------------------------------------------------------
+    # -- what an author writes -----------------------------------------------------------------
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
-        """Begin an episode and return the first observation; draw randomness from `rng` only."""
+        """Begin an episode and return the first observation; draw randomness only from `rng`."""
         raise TypeError(f"{type(self).__name__} must define on_reset(rng, options) -> str")
 
     def on_step(self, text: str) -> Reply:
-        """Answer one action of the agent; `text` has its thoughts in it only where `reads_thoughts` is set."""
+        """Answer one action, from which thoughts are cut out unless `reads_thoughts` is set."""
         raise TypeError(f"{type(self).__name__} must define on_step(text) -> Reply")
 
     def without_thoughts(self, action: str) -> str:
-        """Return what an action says: its text without what the agent thinks, which is empty if that never ends."""
+        """Return an action without the agent's thoughts; empty if a thought is never closed."""
         return without_thoughts(action)
 
     def gold(self) -> list[str]:
@@ -97,14 +127,23 @@ class TextEnv(gymnasium.Env[str, str]):
         raise TypeError(f"{type(self).__name__} has no expert: define gold() -> list[str]")
 
     def plant(self, canary: str) -> bool:
-        """Put `canary` in place of every gold answer from the next `reset` on; return whether there is any such text.
+        """Replace every gold answer by the text `canary` from the next `reset` on.
 
-        False means that the gold is no text but a way of acting. A check looks for the canary where no gold may be.
+        A check plants a canary and then looks for it in everything the agent reads, where no gold
+        answer may appear.
+
+        Returns:
+            Whether there is a gold text to replace; False if the gold is a way of acting.
         """
         return False
 
     def same(self, first: str, second: str) -> bool:
-        """Return whether two answers to one task, as `info["answer"]` says them, are the same; votes are counted so."""
+        """Return whether two answers to one task mean the same; majority votes are counted by it.
+
+        Args:
+            first: An answer as `info["answer"]` has it.
+            second: Another answer to the same task.
+        """
         return first == second
 
     def messages(self, observation: str) -> list[Message]:
@@ -112,39 +151,78 @@ class TextEnv(gymnasium.Env[str, str]):
         return [{"role": "user", "content": observation}]
 
     def with_examples(self, messages: list[Message]) -> list[Message]:
-        """Return the messages of an opening with worked examples among them, if there are any."""
-        return self.examples.before(messages) if self.examples.shots else messages
+        """Return the opening messages with worked examples, if any, in front of the question."""
+        if not self.examples.shots:
+            return messages
+        return self.examples.put_before_question(messages)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the JSON schemas of tools for the chat template to show; empty where the messages teach the calls."""
+        """Return the tools' JSON schemas for a chat template; none if the prompt explains them."""
         return []
 
-    # -- Gymnasium --------------------------------------------------------------------------------------------------
+    # -- Gymnasium -------------------------------------------------------------------------------
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Begin an episode; `info` holds `messages`, `tools` (JSON schemas), `task_id`, and maybe `category`."""
+        """Begin an episode.
+
+        Args:
+            seed: Seeds the random generator; if None, it goes on from its present state.
+            options: Passed to `on_reset`, as a copy.
+
+        Returns:
+            The first observation, and `info` with `messages` (the opening chat), `tools` (their
+            JSON schemas), `task_id`, and `category` if the task has one.
+        """
         super().reset(seed=seed)
-        began = {
+        start = {
             "rng": self.np_random.bit_generator.state,
-            "options": copied(options) if options else {},
+            "options": copy_data(options) if options else {},
         }
-        self.live, self.turn, self._turns, self._named, self._began = False, 0, [], {}, {}
-        # Copies, as whoever gets them, and the environment whose they are, may change them or take them apart.
-        given = copied(options) if options else {}
-        observation = _carried(self.on_reset(self.np_random, given), self, "on_reset")
-        shown = self.with_examples(self.messages(observation))
-        info = copied({"messages": shown, "tools": self.tool_schemas(), "task_id": self.task_id})
-        info |= {"category": self.category} if self.category else {}
-        self._began, self._opening, self._last = began, (observation, info), observation
-        self._seen, self._read, self.live = "", 0, True
-        return observation, copied(info)
+        # If `on_reset` raises, no episode is left to step or to write down.
+        self.live = False
+        self.turn = 0
+        self._turns = []
+        self._reward_sums = {}
+        self._began = {}
+        # `on_reset` may change the options it gets, and the caller the `info`: each gets a copy.
+        options_copy = copy_data(options) if options else {}
+        first_text = self.on_reset(self.np_random, options_copy)
+        observation = _encodable_observation(first_text, env=self, method="on_reset")
+        info = copy_data(
+            {
+                "messages": self.with_examples(self.messages(observation)),
+                "tools": self.tool_schemas(),
+                "task_id": self.task_id,
+            }
+        )
+        if self.category:
+            info["category"] = self.category
+        self._began = start
+        self._opening = (observation, info)
+        self._last_observation = observation
+        self._digest_so_far = ""
+        self._digested_turns = 0
+        self.live = True
+        return observation, copy_data(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take one turn; when the episode ends `info` holds `stop` and `outcome`, and `valid` where the reply says it.
+        """Take one turn.
 
-        An episode that ended in `tool_error` or `infra_error` earned no reward: its reward is NaN, never 0.
+        Args:
+            action: The agent's text.
+
+        Returns:
+            Gymnasium's five: observation, reward, terminated, truncated and `info`. `info` has
+            `turn`, `messages` (the observation as a chat message), the reply's own `info`, the sums
+            of named `rewards` and their `weights` if there are any, `valid` if the reply says it,
+            and at the end of the episode `stop` and `outcome`. The reward of a turn that ended in
+            `tool_error` or `infra_error` is NaN, not 0: the agent had no chance to earn one.
+
+        Raises:
+            gymnasium.error.ResetNeeded: The episode has ended or never began, or `reset` was called
+                in another thread during the step.
         """
         if not self.live:
             raise gymnasium.error.ResetNeeded(
@@ -152,7 +230,39 @@ class TextEnv(gymnasium.Env[str, str]):
             )
         if not isinstance(action, str):
             raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
-        self.live, began = False, self._began  # an episode whose step raises cannot go on
+        reply = self._reply_to(action)
+        observation = _encodable_observation(reply.text, env=self, method="on_step")
+        self.turn += 1
+        stop = reply.stop
+        if stop is None and self.turn >= self.max_turns:
+            stop = StopReason.MAX_TURNS
+        outcome = None if stop is None else outcome_of(stop)
+        if outcome in _FAILURES:
+            reward = float("nan")
+            self._reward_sums = {}
+        else:
+            reward = float(reply.reward)
+            if isinstance(reply.reward, Rewards):
+                self._reward_sums = add_rewards(self._reward_sums, reply.reward)
+        self.live = stop is None
+        self._last_observation = observation
+        self._turns.append(
+            TurnRecord(action, reply.role, observation, reward, stop, self._reward_sums)
+        )
+        info = self._step_info(reply, observation, stop, outcome)
+        terminated = outcome is Outcome.DONE
+        truncated = stop is not None and not terminated
+        return observation, reward, terminated, truncated, info
+
+    def _reply_to(self, action: str) -> Reply:
+        """Return the reply of `on_step`; a tool or environment that fails ends the episode.
+
+        Raises:
+            TypeError: `on_step` returns no `Reply`.
+            gymnasium.error.ResetNeeded: `reset` was called in another thread meanwhile.
+        """
+        start = self._began
+        self.live = False  # an episode whose step raises cannot go on; `step` sets it again
         try:
             reply = self.on_step(action if self.reads_thoughts else self.without_thoughts(action))
         except ToolFailure as failure:
@@ -163,45 +273,45 @@ class TextEnv(gymnasium.Env[str, str]):
             raise TypeError(
                 f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply"
             )
-        if self._began is not began:  # in another thread: the new episode is left as it is
+        # Each `reset` makes a new `_began`. If there is another one by now, this reply belongs to
+        # the episode before, and the new episode stays as it is.
+        if self._began is not start:
             raise gymnasium.error.ResetNeeded(
                 "reset() began another episode during this step; its answer is dropped"
             )
-        text, stop, role = _carried(reply.text, self, "on_step"), reply.stop, reply.role
-        self.turn += 1
-        if stop is None and self.turn >= self.max_turns:
-            stop = StopReason.MAX_TURNS
-        outcome = None if stop is None else outcome_of(stop)
-        failed = outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
-        reward = float("nan") if failed else float(reply.reward)
-        if failed:
-            self._named = {}
-        elif isinstance(reply.reward, Rewards):
-            self._named = added(self._named, reply.reward)
-        self.live, self._last = stop is None, text
-        self._turns += action, role, text, reward, stop, self._named
-        info: dict[str, Any] = {"turn": self.turn, "messages": [{"role": role, "content": text}]}
-        if reply.info or self._named:
-            info |= copied(
-                {**reply.info, **self._named}
-            )  # what it is made of may live on in the environment
+        return reply
+
+    def _step_info(
+        self, reply: Reply, observation: str, stop: StopReason | None, outcome: Outcome | None
+    ) -> dict[str, Any]:
+        """Return the `info` of a turn; `stop` and `outcome` are None unless the episode ended."""
+        info: dict[str, Any] = {
+            "turn": self.turn,
+            "messages": [{"role": reply.role, "content": observation}],
+        }
+        if reply.info or self._reward_sums:
+            # A copy, as the environment may later change the values that it put into the reply.
+            info |= copy_data({**reply.info, **self._reward_sums})
         if reply.valid is not None:
             info["valid"] = reply.valid
         if stop is not None:
-            info |= {"stop": str(stop), "outcome": str(outcome)}
-        done = outcome is Outcome.DONE
-        return text, reward, done, stop is not None and not done, info
+            info["stop"] = str(stop)
+            info["outcome"] = str(outcome)
+        return info
 
-    # -- copies -----------------------------------------------------------------------------------------------------
+    # -- copies ----------------------------------------------------------------------------------
 
     def fork(self) -> Self:
-        """Return a live, independent copy in the same state with the same generator state."""
+        """Return an independent copy in the same state, the random generator's included."""
         twin = copy.copy(self)
+        # `deepcopy` takes from the memo, by the id of an object, what stands for its copy. The
+        # records of turns and the opening never change, so both episodes can have the same ones.
         memo: dict[int, Any] = {
             id(self): twin,
-            id(self._turns): [*self._turns],
+            id(self._turns): list(self._turns),
             id(self._opening): self._opening,
         }
+        # Shared and forked attributes go in before anything is copied: others may refer to them.
         for name, value in vars(self).items():
             if name in self.shared:
                 memo[id(value)] = value
@@ -212,13 +322,19 @@ class TextEnv(gymnasium.Env[str, str]):
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a fork: what an environment holds, such as a tool's process, is forked and cannot be copied."""
+        """Return a fork, as some parts (a tool's process) can be forked but not deep-copied."""
         return self.fork()
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the episode so far as JSON data: how it began, what was done, and a digest of all that was seen.
+        """Return the episode so far as JSON data, for `restore`.
 
-        Raises gymnasium.error.ResetNeeded where no episode has begun.
+        Returns:
+            `rng` (the generator's state at the beginning), `options`, `actions`, and `digest` (of
+            everything shown and paid so far, by which `restore` notices a replay that went
+            differently).
+
+        Raises:
+            gymnasium.error.ResetNeeded: No episode has begun.
         """
         if not self._began:
             raise gymnasium.error.ResetNeeded(
@@ -227,9 +343,10 @@ class TextEnv(gymnasium.Env[str, str]):
         return {**copy.deepcopy(self._began), "actions": self.actions, "digest": self._digest()}
 
     def restore(self, snapshot: Mapping[str, Any]) -> str:
-        """Bring this environment to the state of `snapshot` by replay and return the last observation.
+        """Replay the episode of a snapshot in this environment and return its last observation.
 
-        Raises RuntimeError where the replay saw something else than the original did.
+        Raises:
+            RuntimeError: The replay showed or paid something else than the original episode did.
         """
         self.np_random.bit_generator.state = snapshot["rng"]
         self.reset(options=dict(snapshot["options"]))
@@ -237,67 +354,93 @@ class TextEnv(gymnasium.Env[str, str]):
             if self.live:
                 self.step(action)
         if self._digest() != snapshot["digest"]:
-            seen = f"the last observation is {self._last[:80]!r}, not the one in the snapshot"
-            why = f"{seen}; was it made with other constructor arguments?"
-            raise RuntimeError(f"replay of {len(snapshot['actions'])} actions diverged: {why}")
-        return self._last
+            raise RuntimeError(
+                f"replay of {len(snapshot['actions'])} actions diverged: the last observation is "
+                f"{self._last_observation[:80]!r}, not the one in the snapshot; "
+                "was it made with other constructor arguments?"
+            )
+        return self._last_observation
 
     def _digest(self) -> str:
-        self._seen = self._seen or _digest("", *self._opening)
-        for place in range(6 * self._read, len(self._turns), 6):
-            role, text, reward, stop, named = self._turns[place + 1 : place + 6]
-            self._seen = _digest(self._seen, role, text, reward, stop, *named.values())
-        self._read = self.turn
-        return self._seen
+        """Return a digest of everything this episode showed and paid.
+
+        It is chained turn by turn, so that each call reads only the turns since the last one.
+        """
+        if not self._digest_so_far:
+            self._digest_so_far = _chain_digest("", *self._opening)
+        for turn in self._turns[self._digested_turns :]:
+            self._digest_so_far = _chain_digest(
+                self._digest_so_far,
+                turn.role,
+                turn.observation,
+                turn.reward,
+                turn.stop,
+                *turn.reward_sums.values(),
+            )
+        self._digested_turns = len(self._turns)
+        return self._digest_so_far
 
 
 def fork(
     env: gymnasium.Env[str, str], memo: dict[int, Any] | None = None
 ) -> gymnasium.Env[str, str]:
-    """Return a live copy of an environment and of all its wrappers; `memo` is as `copy.deepcopy` has it.
+    """Return an independent copy of an environment and of all its wrappers, in the same state.
 
-    Raises TypeError where the environment below the wrappers is no `TextEnv`.
+    Args:
+        env: A `TextEnv`, wrapped or not.
+        memo: The copies made so far by the id of the original, as in `copy.deepcopy`; for the
+            recursion.
+
+    Raises:
+        TypeError: The environment below the wrappers is not a `TextEnv`.
     """
     memo = {} if memo is None else memo
     if isinstance(env, gymnasium.Wrapper):
-        twin = memo[id(env)] = copy.copy(env)
-        twin.env = fork(
-            env.env, memo
-        )  # first: what the wrapper holds may refer to the environments below it
+        wrapper_twin = copy.copy(env)
+        memo[id(env)] = wrapper_twin
+        # The inner environment comes first, as the wrapper's other attributes may refer to it.
+        wrapper_twin.env = fork(env.env, memo)
         for name, value in vars(env).items():
-            vars(twin)[name] = copy.deepcopy(value, memo)
-        return twin
+            vars(wrapper_twin)[name] = copy.deepcopy(value, memo)
+        return wrapper_twin
     if not isinstance(env, TextEnv):
         raise TypeError(f"{type(env).__name__} cannot fork: only turngym.TextEnv environments can")
-    bare = memo[id(env)] = env.fork()
-    return bare
+    twin = env.fork()
+    memo[id(env)] = twin
+    return twin
 
 
-def _carried(text: Any, env: TextEnv, method: str) -> str:
-    """Return `text` with `?` for lone surrogates, which UTF-8 and so the text space cannot carry."""
+def _encodable_observation(text: Any, env: TextEnv, method: str) -> str:
+    """Return an observation with `?` for each lone surrogate, which has no encoding in UTF-8.
+
+    Args:
+        text: What `method` of `env` gave as the observation; a TypeError names both if it is not a
+            string.
+    """
     if not isinstance(text, str):
         raise TypeError(
             f"{type(env).__name__}.{method} gives {text!r:.60} as the observation; it must be a str"
         )
-    return (
-        text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode()
-    )
+    if type(text) is str and text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode()
 
 
-def _digest(before: str, *seen: Any) -> str:
-    return hashlib.sha256(json.dumps([before, *seen]).encode()).hexdigest()[:16]
+def _chain_digest(previous: str, *values: Any) -> str:
+    """Return a digest (16 hex digits) of JSON values and of the digest of all before them."""
+    return hashlib.sha256(json.dumps([previous, *values]).encode()).hexdigest()[:16]
 
 
-_CONSTANT = frozenset({str, int, float, bool, type(None)})  # types that need no copy
+_IMMUTABLE = frozenset({str, int, float, bool, type(None)})  # types that need no copy
 
 
-def copied(value: Any) -> Any:
-    """Return a deep copy; of messages and other JSON data at a fraction of the time that `deepcopy` takes."""
-    kind = type(value)
-    if kind is dict:
+def copy_data(value: Any) -> Any:
+    """Return a deep copy; of JSON data many times faster than `copy.deepcopy` does it."""
+    if type(value) is dict:
         return {
-            key: item if type(item) in _CONSTANT else copied(item) for key, item in value.items()
+            key: item if type(item) in _IMMUTABLE else copy_data(item)
+            for key, item in value.items()
         }
-    if kind is list:
-        return [item if type(item) in _CONSTANT else copied(item) for item in value]
+    if type(value) is list:
+        return [item if type(item) in _IMMUTABLE else copy_data(item) for item in value]
     return copy.deepcopy(value)

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 
 from ...envs import Outcome, StopReason, TextEnv, outcome_of
-from ...envs.registry import make, takes
+from ...envs.registry import make, takes_option
 from ...envs.split_episodes import FOLD, begin, has_tasks, task_count
 from ...envs.splits import SPLITS
 from .episodes import Broken, Subject, as_json, example_calls, expert, moment, same
@@ -205,7 +205,7 @@ def check_tasks(subject: Subject) -> str:
 
 
 def _check_splits(subject: Subject) -> str:
-    if not takes(subject.env_id, "split"):
+    if not takes_option(subject.env_id, "split"):
         return _say_no_splits(subject)
     if {"split", "tasks"} & subject.options.keys():
         return "the splits of these options are not compared"

@@ -24,7 +24,7 @@ import numpy as np
 from ...envs import TextEnv
 from ...envs.options import check_levels, levels_of
 from ...envs.question.env import QuestionEnv
-from ...envs.registry import module_id, takes
+from ...envs.registry import module_id, takes_option
 from ...envs.split_episodes import Split, open_split
 from ...tools import Format
 from ...tools.files import check_inside, tidy
@@ -294,7 +294,7 @@ def _taught(
     try:
         return open_split(env_id, {**options, "format": suitable})
     except ValueError as error:
-        if takes(env_id, "format"):
+        if takes_option(env_id, "format"):
             raise
         made = f"{type(env).__name__}(…, format={suitable!r})"
         raise ValueError(

@@ -61,7 +61,7 @@ class Teacher:
             self.table(one) for one in (*rest, {END: 1.0})
         ]  # behind the first word of every turn
         self._chances = cache(
-            lambda name, shown: self.table(start.says(world, world.states[name], shown))
+            lambda name, shown: self.table(start.word_chances(world, world.states[name], shown))
         )
         self._heard: dict[str, list[int]] = {}
 

@@ -13,7 +13,7 @@ from turngym.envs.rows import (
     SourceOptions,
     as_text,
     as_texts,
-    expected,
+    describe_fields,
     final_answer,
     load_jsonl,
     read_row,
@@ -98,7 +98,7 @@ def test_what_cannot_be_used_is_named_with_its_field_and_value():
         ValueError, match=r"^ has a list; a row needs `problem, answer` or `question, answer`"
     ):
         read_row([1], SHAPES)
-    assert expected(SHAPES[:2]) == "`problem, answer` or `question, answer`"
+    assert describe_fields(SHAPES[:2]) == "`problem, answer` or `question, answer`"
 
 
 def test_the_gold_and_not_the_answer_is_checked():

@@ -6,7 +6,14 @@ from typing import ClassVar
 import pytest
 
 from turngym.envs.rows import SHAPES, Fields, SourceOptions, as_texts, plain_task, right_answers
-from turngym.envs.sources import DataSet, _once, is_file, is_hub_name, load_hub, load_tasks
+from turngym.envs.sources import (
+    DataSet,
+    _rows_before_repetition,
+    is_file,
+    is_hub_name,
+    load_hub,
+    load_tasks,
+)
 from turngym.envs.tasks import Task
 
 KNOWN = {"trivia": DataSet("someone/trivia"), "riddles": DataSet("someone/riddles")}
@@ -224,7 +231,10 @@ def test_rows_that_repeat_are_not_read_to_their_end():
                 yield {"prompt": ["a", "b", "a"], "answer": ["1", "2", "1"], "index": [0, 1, 2]}
             pytest.fail("the rows were read on")
 
-    assert list(_once(Endless(), ["prompt", "answer"])) == [(0, ("a", "1")), (1, ("b", "2"))]
+    assert list(_rows_before_repetition(Endless(), ["prompt", "answer"])) == [
+        (0, ("a", "1")),
+        (1, ("b", "2")),
+    ]
 
 
 def test_any_other_data_set_needs_its_fields_named_and_has_its_own_splits(hub):

@@ -352,7 +352,7 @@ def test_a_snapshot_restores_every_moment_of_an_episode_in_a_fresh_environment()
         fresh = Walk()
         last = fresh.restore(json.loads(json.dumps(env.snapshot())))
         assert (last, fresh.turn, fresh.actions, fresh.path) == (
-            env._last,
+            env._last_observation,
             env.turn,
             env.actions,
             env.path,

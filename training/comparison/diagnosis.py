@@ -306,7 +306,8 @@ def _start(start: SeedStart) -> str:
     case = start.case
     found = begin(case, start.seed, start.folder)
     shares = (
-        f"{name} {100 * getattr(found, name):.1f} %" for name in case.start.expects(case.world)
+        f"{name} {100 * getattr(found, name):.1f} %"
+        for name in case.start.expected_metrics(case.world)
     )
     return f"{case.name}, seed {start.seed} begins with {', '.join(shares)}"
 
@@ -372,7 +373,7 @@ def begin(case: Case, seed: int, folder: Path) -> Measured:
 
 def check(case: Case, found: Measured, what: str) -> None:
     """Raise ValueError where a start measures something else than its table says; `what` names it."""
-    for name, wanted in case.start.expects(case.world).items():
+    for name, wanted in case.start.expected_metrics(case.world).items():
         value, most = getattr(found, name), GATES[name]
         if value is None or not abs(value - wanted) <= most:
             gate = f"{wanted:.3f} ± {most} on {found.episodes} episodes, outside of which the world shows nothing"
@@ -389,7 +390,7 @@ def write_report(diagnosis: Diagnosis, picture: bool = False) -> list[Table]:
     data |= {"starts": {}, "results": {}, "runs": []}
     for case, comparison in diagnosis.worlds:
         found, starts = outcomes(comparison), diagnosis.begun(case)
-        note = f"Isolates {case.isolates}. The best possible success is {case.world.best():.0%}. "
+        note = f"Isolates {case.isolates}. The best possible success is {case.world.best_success():.0%}. "
         tables += final_tables(comparison, found, case.name, note, [*starts.values()])
         data["starts"][case.name] = {seed: asdict(one) for seed, one in starts.items()}
         data["results"][case.name] = results = {name: one.to_json() for name, one in found.items()}

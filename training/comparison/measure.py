@@ -79,7 +79,7 @@ class Measured:
         return cls(
             episodes=len(paths),
             tool=_share(called),
-            skill=_share([turn.info["led"] == state.to for turn, state in copying]),
+            skill=_share([turn.info["led"] == state.next_state for turn, state in copying]),
             valid=_share(said),
             success=sum(map(sum, won)) / len(paths),
             pass_at_8=fmean(pass_at_k(len(w), sum(w), 8) for w in won)

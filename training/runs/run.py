@@ -26,7 +26,7 @@ from ...agents.models.folder import TEMPLATE_FILE
 from ...agents.models.resolve import FITTED, Source, find, max_tokens, suited
 from ...envs import TextEnv
 from ...envs.options import check_levels, levels_of
-from ...envs.registry import flag_of, takes
+from ...envs.registry import flag_of, takes_option
 from ...envs.reserved_choices import refuse_unnamed, reserved_choices
 from ...envs.sources import is_file
 from ...envs.split_episodes import Split, begin, open_training
@@ -143,7 +143,7 @@ def task_options(config: TrainConfig) -> dict[str, Any]:
     options = named.kwargs()
     # Sources other than files know their own split or share.
     is_task_file = named.tasks is not None and is_file(named.tasks)
-    if is_task_file and takes(config.env, "holdout"):
+    if is_task_file and takes_option(config.env, "holdout"):
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:
         raise ValueError(

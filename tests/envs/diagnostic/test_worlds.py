@@ -40,7 +40,7 @@ def play(env, task, actions):
 @pytest.mark.parametrize("name", WORLDS)
 def test_every_task_is_another_and_its_gold_wins_in_as_many_turns_as_there_are(name):
     env = world_env(name)
-    drawn = {tuple(sorted((state, shown, *sorted(right)) for state, (shown, right) in env.world.task(i).items()))
+    drawn = {tuple(sorted((state, shown, *sorted(right)) for state, (shown, right) in env.world.draws_of_task(i).items()))
              for i in range(len(env.tasks))}  # fmt: skip
     assert len(drawn) == len(env.tasks)
     for task in range(0, len(env.tasks), 97):
@@ -52,11 +52,11 @@ def test_every_task_is_another_and_its_gold_wins_in_as_many_turns_as_there_are(n
 
 @pytest.mark.slow
 def test_the_best_success_is_that_of_the_best_words_over_all_tasks():
-    assert {name: world.best() for name, world in WORLDS.items()} == {
+    assert {name: world.best_success() for name, world in WORLDS.items()} == {
         **dict.fromkeys(("late-bloomer", "useless-choice", "distractor"), 1.0),
         "many-ways": 0.5,
     }
-    assert WORLDS["late-bloomer"].best("colour") == 1 / 3
+    assert WORLDS["late-bloomer"].best_success("colour") == 1 / 3
     for colour in COLOURS:
         env = world_env("late-bloomer")
         assert (
@@ -66,14 +66,14 @@ def test_the_best_success_is_that_of_the_best_words_over_all_tasks():
         env, won = world_env("many-ways"), 0.0
         for task in env.tasks:
             env.reset(options={"task": task})
-            words = [env.world.task(task)[f"copy-{i}"][0] for i in (1, 2)]
+            words = [env.world.draws_of_task(task)[f"copy-{i}"][0] for i in (1, 2)]
             won += play(env, task, [door, *words])[0]
         assert won == len(env.tasks) / 2
 
 
 def test_a_wrong_copy_ends_the_episode_and_so_does_what_is_no_word_of_the_state():
     env = world_env("late-bloomer")
-    right = env.world.task(5)["copy-1"][0]
+    right = env.world.draws_of_task(5)["copy-1"][0]
     wrong = next(word for word in NOUNS if word != right)
     assert play(env, 5, ["ask", wrong, right]) == (0.0, ["copy-1", LOST])
     for odd in ("wait", "", "guess", f"{right} {right}", f"{right} ", right.upper()):
@@ -82,7 +82,7 @@ def test_a_wrong_copy_ends_the_episode_and_so_does_what_is_no_word_of_the_state(
 
 def test_an_idle_word_shows_the_same_word_again_and_leaves_too_few_turns():
     env = world_env("useless-choice")
-    words = [env.world.task(7)[f"copy-{i}"][0] for i in (1, 2, 3)]
+    words = [env.world.draws_of_task(7)[f"copy-{i}"][0] for i in (1, 2, 3)]
     for idle in IDLE:
         env.reset(options={"task": 7})
         first = env.step("ask")[0]
@@ -92,7 +92,7 @@ def test_an_idle_word_shows_the_same_word_again_and_leaves_too_few_turns():
             0.0,
             ["copy-1", "copy-1", "copy-2", "copy-3"],
         )
-    assert env.world.best("copy-1", 2) == 0.0
+    assert env.world.best_success("copy-1", 2) == 0.0
 
 
 def test_free_text_behind_a_word_changes_nothing():
@@ -113,7 +113,7 @@ def test_what_is_expected_of_a_start_is_what_it_plays(name, tool):
         shown, _ = env.reset(options={"task": rng.randrange(len(env.tasks))})
         episodes += 1
         while env.live:
-            said = start.says(env.world, env.world.states[env.state], shown)
+            said = start.word_chances(env.world, env.world.states[env.state], shown)
             assert sum(said.values()) == pytest.approx(1)
             word = rng.choices(list(said), list(said.values()))[0]
             if rng.random() > (1 - start.noise) ** 2:  # in the word, or in the end of the turn
@@ -121,7 +121,7 @@ def test_what_is_expected_of_a_start_is_what_it_plays(name, tool):
             tools += word == env.world.tool
             shown, reward, _, _, info = env.step(word)
             won, turns, valid = won + reward, turns + 1, valid + info["valid"]
-    expected = start.expects(env.world)
+    expected = start.expected_metrics(env.world)
     assert won / episodes == pytest.approx(expected["success"], abs=0.03)
     assert valid / turns == pytest.approx(expected["valid"], abs=0.02)
     if env.world.tool:

@@ -78,7 +78,7 @@ def test_what_paths_did_is_counted():
 
 
 def test_gates_name_what_lies_outside_of_them():
-    expected = LATE.start.expects(LATE.world)
+    expected = LATE.start.expected_metrics(LATE.world)
     fits = Measured(1024, **expected, entropy=[])
     check(LATE, fits, "it")
     for name, most in GATES.items():
@@ -94,7 +94,7 @@ def test_gates_name_what_lies_outside_of_them():
     ways = CASES["many-ways"]
     check(
         ways,
-        Measured(1024, None, **ways.start.expects(ways.world), entropy=[]),
+        Measured(1024, None, **ways.start.expected_metrics(ways.world), entropy=[]),
         "a world without a tool",
     )
 
@@ -107,10 +107,10 @@ def test_a_world_is_solved_by_success_and_where_it_asks_for_it_by_coverage():
     )
     assert not CASES["many-ways"].final.solved(replace(sure, pass_at_8=None))
     for case in CASES.values():  # the optimum solves it, the start does not
-        best = case.world.best()
+        best = case.world.best_success()
         assert case.final.solved(Measured(1024, 1.0, 1.0, 1.0, best, 1 - (1 - best) ** 8, []))
         assert not case.final.solved(
-            Measured(1024, **{"tool": None, **case.start.expects(case.world)}, entropy=[])
+            Measured(1024, **{"tool": None, **case.start.expected_metrics(case.world)}, entropy=[])
         )
 
 
@@ -245,7 +245,7 @@ def made_start(folder):
         patch.setattr(exact, "LEAST", 2)
         patch.setattr(exact, "NEAR", 99.0)
         list(exact.warm_up(open_split(case.env, {"split": "train"}), case.start, 0, folder))
-    measured = {"episodes": 1024, "tool": None, **case.start.expects(case.world), "entropy": [1.0]}
+    measured = {"episodes": 1024, "tool": None, **case.start.expected_metrics(case.world), "entropy": [1.0]}
     (folder / FILE).write_text(json.dumps({"start": asdict(case.start), "measured": measured}))
 
 
