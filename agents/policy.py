@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from ..tools.progress import Work
+from ..tools.progress import Progress
 from .chat.chat import Encoder, end_of_turn, read_tokenizer, tokenizer_of
 from .chat.template import Template, TemplateError, special_tokens
 from .cli.settings import LoraOptions, MachineOptions
@@ -173,7 +173,7 @@ def load_policy(
     if lora is not None:
         lora.check()
     check_fits(folder, dtype, device, lora=lora)
-    with Work("loading the policy", text=str(folder)):
+    with Progress("loading the policy", text=str(folder)):
         base = _load_model(folder, getattr(torch, dtype), where)
     model = base if lora is None else _with_lora(base, lora, seed)
     model = model.to(where).eval()

@@ -21,9 +21,9 @@ PATHS = {
     "FORMATS": "turngym.tools.formats.FORMATS",
     "ToolCall": "turngym.tools.formats.ToolCall",
     "contained": "turngym.tools.formats.base.escape_block_ends",
-    "foreign_call": "turngym.tools.formats.foreign.foreign_call",
+    "foreign_call": "turngym.tools.formats.foreign.find_foreign_call",
     "outside_thoughts": "turngym.tools.thoughts.outside_thoughts",
-    "unfenced": "turngym.tools.formats.fenced.unfenced",
+    "unfenced": "turngym.tools.formats.fenced.remove_fence",
     "without_thoughts": "turngym.tools.thoughts.without_thoughts",
     # agents: chat templates and trajectories
     "Event": "turngym.agents.trajectory.Event",

@@ -25,7 +25,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 
-from ..tools.plugins import declared, load, load_module, place
+from ..tools.plugins import declared_plugins, import_object, import_user_module, user_code_place
 from . import choices
 from .outcomes import Outcome, StopReason
 from .question.env import QuestionEnv
@@ -78,7 +78,7 @@ def entries() -> tuple[Entry, ...]:
     """Return the environments of turngym, then those of installed packages, by id and package."""
     plugin_entries = [
         Entry(plugin.name, plugin.spec, plugin.summary, package=plugin.package)
-        for plugin in declared(GROUP)
+        for plugin in declared_plugins(GROUP)
     ]
     return (*ENVS, *plugin_entries)
 
@@ -183,7 +183,7 @@ def _hint_at_call_error(error: TypeError, creator: Callable[..., Any]) -> str:
     is_about_creator = message.startswith((f"{creator_name}()", f"{creator_name}.__init__()"))
     if "required" in message and is_about_creator:
         return "; give it a default, or name it with --option"
-    return _near_argument(error) + place(error)
+    return _near_argument(error) + user_code_place(error)
 
 
 def _require_text_env(env_id: str, env: Any) -> TextEnv:
@@ -268,7 +268,7 @@ def spec_of(env_id: str) -> EnvSpec:
     elif name.isidentifier() or not name:
         _register_factory(env_id)
     else:  # an id such as `Echo-v0`, which the module registers with Gymnasium
-        load_module(module, f"the environment {env_id!r}")
+        import_user_module(module, f"the environment {env_id!r}")
         if name not in gymnasium.registry:
             raise ValueError(
                 f"importing {module} registers no environment {name!r}; "
@@ -310,7 +310,7 @@ def _register_factory(env_id: str) -> None:
     Raises:
         ValueError: There is none of this name, or it is neither a `TextEnv` class nor a function.
     """
-    factory = load(env_id, "environment")
+    factory = import_object(env_id, "environment")
     if inspect.isclass(factory):
         description = f"the class {factory.__name__}"
         is_usable = issubclass(factory, TextEnv)
@@ -373,7 +373,7 @@ def _load_creator(spec: EnvSpec) -> Callable[..., Any]:
         )
     entry = next((entry for entry in entries() if entry.id == spec.id), None)
     package = "" if entry is None else f" of the package {entry.package}"
-    creator: Callable[..., Any] = load(spec.entry_point, f"environment {spec.id}{package}")
+    creator: Callable[..., Any] = import_object(spec.entry_point, f"environment {spec.id}{package}")
     return creator
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import gymnasium
 
-from ..tools.plugins import GROUP as TOOLS
-from ..tools.plugins import declared, is_foreign, tool_names
+from ..tools.plugins import TOOLS_GROUP as TOOLS
+from ..tools.plugins import declared_plugins, is_foreign, tool_names
 from ..tools.python import LEVELS
 from . import choices
 from .options import to_toml_value
@@ -117,12 +117,14 @@ def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -
 
 def is_plugin(env_id: str) -> bool:
     """Return whether only another installed package declares an environment, not turngym."""
-    return env_id not in _OWN_ENVS and any(plugin.name == env_id for plugin in declared(GROUP))
+    return env_id not in _OWN_ENVS and any(
+        plugin.name == env_id for plugin in declared_plugins(GROUP)
+    )
 
 
 def plugin_tools(options: Mapping[str, Any]) -> list[str]:
     """Return the tools among the options of an environment that installed packages declare."""
-    declared_tools = {plugin.name for plugin in declared(TOOLS)}
+    declared_tools = {plugin.name for plugin in declared_plugins(TOOLS)}
     named_tools: list[str] = []
     for text in _texts(options.get("tools")):
         named_tools += tool_names(text)

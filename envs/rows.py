@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..tools.files import TooMuch, data_lines
+from ..tools.files import TooMuch, read_data_lines
 from .splits import ALL, check_split, text_share
 from .tasks import ListTasks, Message, Task, did_you_mean, refuse
 
@@ -609,7 +609,7 @@ def plain_lines(path: Path) -> Iterator[bytes]:
     Raises:
         WrongEncoding: The file is in UTF-16.
     """
-    lines = data_lines(path)
+    lines = read_data_lines(path)
     first = next(lines, b"")
     if first.startswith(_BOMS_16):
         raise WrongEncoding(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..tools.files import LEAST, MOST_RATIO, TooMuch, open_plain, read_text
+from ..tools.files import MAX_UNPACKING_RATIO, MIN_UNPACKED_BYTES, TooMuch, open_plain, read_text
 from .rows import SourceOptions, json_rows, load_jsonl, make_tasks_of_file, plain_lines
 from .tasks import ListTasks
 
@@ -210,7 +210,7 @@ def _read_parquet(path: Path) -> Rows:
     number = 0
     with open_plain(path, follow=True) as file:
         file_bytes = os.fstat(file.fileno()).st_size
-        most_bytes = max(LEAST, MOST_RATIO * file_bytes)
+        most_bytes = max(MIN_UNPACKED_BYTES, MAX_UNPACKING_RATIO * file_bytes)
         bytes_read = 0
         try:
             for batch in parquet.ParquetFile(file).iter_batches(_BATCH_ROWS):

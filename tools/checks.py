@@ -21,7 +21,7 @@ def check_range(name: str, value: float, low: float, high: float, unit: str) -> 
         raise ValueError(f"{name} is {value}; it must be {low:g} to {high:g} {unit}")
 
 
-def brief(text: str, most: int = 60) -> str:
+def shorten(text: str, most: int = 60) -> str:
     """Return a text of at most `most` characters for a message: a longer one ends in `...`."""
     if len(text) <= most:
         return text
@@ -74,7 +74,7 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f"did you mean {known_by_lower_case[matches[0]]!r}? "
 
 
-def pick(table: Mapping[str, T], kind: str, name: str) -> T:
+def look_up(table: Mapping[str, T], kind: str, name: str) -> T:
     """Look up a name that a user gave in a table.
 
     Args:

@@ -34,8 +34,8 @@ MOST_LINE = 1 << 25  # bytes of a line of data
 # A packed file may unpack to `LEAST` bytes, or to `MOST_RATIO` times its size if that is more.
 # Household games, which repeat themselves, shrink by a factor of 51; a file that is made to fill
 # the memory by 1,000 with gzip and 7,000 with xz.
-LEAST = 1 << 25
-MOST_RATIO = 200
+MIN_UNPACKED_BYTES = 1 << 25
+MAX_UNPACKING_RATIO = 200
 MOST_TOML = 1 << 18  # bytes of a TOML file
 MOST_DOTS = (
     8  # in a key of TOML: `tomllib` keeps every prefix of a key, so memory grows quadratically
@@ -128,7 +128,7 @@ def open_plain(path: Path, root: Path | None = None, follow: bool = False) -> Bu
     return os.fdopen(handle, "rb")
 
 
-def lines_of(file: Any, most: int, path: Path) -> Iterator[bytes]:
+def read_lines(file: Any, most: int, path: Path) -> Iterator[bytes]:
     """Yield the lines of a binary file.
 
     Args:
@@ -149,7 +149,7 @@ def lines_of(file: Any, most: int, path: Path) -> Iterator[bytes]:
         yield line
 
 
-def data_lines(path: Path) -> Iterator[bytes]:
+def read_data_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a data file that a command or a journal names.
 
     Links are followed. A file whose name ends in `.gz` or `.xz` is unpacked.
@@ -166,10 +166,10 @@ def data_lines(path: Path) -> Iterator[bytes]:
             most = size + MOST_LINE  # it may grow while it is read
         else:
             stream = unpack(file, "rb")
-            most = max(LEAST, MOST_RATIO * size)
+            most = max(MIN_UNPACKED_BYTES, MAX_UNPACKING_RATIO * size)
         total = 0
         with stream as lines:
-            for line in lines_of(lines, MOST_LINE, path):
+            for line in read_lines(lines, MOST_LINE, path):
                 total += len(line)
                 if total > most:
                     raise TooMuch(
@@ -188,7 +188,7 @@ def is_plain(path: Path, root: Path | None = None) -> bool:
         return False
 
 
-def names_in(folder: Path, root: Path | None = None) -> list[str]:
+def list_names(folder: Path, root: Path | None = None) -> list[str]:
     """Return the sorted names in a folder; none if it is missing.
 
     Raises:
@@ -270,7 +270,7 @@ def write_file(
             os.fsync(folder)  # the new name
 
 
-def tidy(folder: Path, names: Iterable[str], root: Path | None = None) -> None:
+def remove_temporary_files(folder: Path, names: Iterable[str], root: Path | None = None) -> None:
     """Remove the temporary files that a killed process left.
 
     Args:
@@ -279,12 +279,12 @@ def tidy(folder: Path, names: Iterable[str], root: Path | None = None) -> None:
         root: The folder below which no link is followed; by default the parent of `folder`.
     """
     own_names = set(names)
-    for name in names_in(folder, root):
-        if written_name(name) in own_names:
+    for name in list_names(folder, root):
+        if name_behind_temporary(name) in own_names:
             remove(folder / name, root)
 
 
-def written_name(name: str) -> str | None:
+def name_behind_temporary(name: str) -> str | None:
     """Return the name of the file behind a temporary name of `write_file`; None for other names.
 
     `.page.html.0123456789abcdef.tmp` -> `page.html`
@@ -352,7 +352,7 @@ def append_line(
 
 
 @contextmanager
-def locked(folder: Path, root: Path | None = None) -> Iterator[None]:
+def lock_folder(folder: Path, root: Path | None = None) -> Iterator[None]:
     """Keep other processes that use `locked` out of a folder; the lock leaves no file behind.
 
     Args:
@@ -381,7 +381,7 @@ def locked(folder: Path, root: Path | None = None) -> Iterator[None]:
         os.close(handle)
 
 
-def writable(folder: Path) -> None:
+def make_writable_folder(folder: Path) -> None:
     """Make a folder, and check by a trial that files can be written there.
 
     Raises:
@@ -398,7 +398,7 @@ def writable(folder: Path) -> None:
         ) from error
 
 
-def sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Wait until the content of a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -407,7 +407,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def check_inside(folder: Path) -> None:
+def refuse_links_out_of(folder: Path) -> None:
     """Refuse a folder that contains a link out of it, a pipe or a device; it may be missing.
 
     This is for folders in which a command continues its work, and which other libraries, too, read

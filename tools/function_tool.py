@@ -9,7 +9,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from .base import StatelessTool, Status, ToolFailure, ToolResult
 from .json_schema import check_arguments, convert_value, function_schema, read_annotations
-from .subprocesses.deadlines import start
+from .subprocesses.deadlines import start_thread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,7 +67,7 @@ class FunctionTool(StatelessTool, Generic[P, R]):
     def _wait_for(self, coroutine: Awaitable[Any], timeout: float | None) -> Any:
         """Run a coroutine and return its result; raises ToolFailure after `timeout` seconds."""
         # On another thread, because an event loop may already run on this one.
-        future = start(
+        future = start_thread(
             lambda: asyncio.run(_await_with_timeout(coroutine, timeout, self.name)),
             f"turngym-{self.name}",
         )

@@ -16,7 +16,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Required, Union
 
-from .checks import brief
+from .checks import shorten
 
 Schema = dict[str, Any]
 
@@ -293,14 +293,14 @@ def check_arguments(schema: Schema, arguments: Mapping[str, Any]) -> str | None:
     for key in arguments:
         if key not in properties:
             argument_names = ", ".join(properties) or "no arguments"
-            return f"{name} has no argument {brief(repr(key), 80)}; it takes {argument_names}"
+            return f"{name} has no argument {shorten(repr(key), 80)}; it takes {argument_names}"
     for key in required:
         if key not in arguments:
             return f"{name} needs the argument {key!r} ({_describe_schema(properties[key])})"
     for key, value in arguments.items():
         if not _fits(value, properties[key]):
             return (
-                f"argument {key!r} of {name} is {brief(repr(value), 80)}; "
+                f"argument {key!r} of {name} is {shorten(repr(value), 80)}; "
                 f"expected {_describe_schema(properties[key])}"
             )
     return None

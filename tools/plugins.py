@@ -26,7 +26,7 @@ from .checks import did_you_mean
 from .docstrings import first_sentence, read_docstring
 from .function_tool import FunctionTool, MethodTool, Toolset
 
-GROUP = "turngym.tools"  # the group of entry points that declare tools
+TOOLS_GROUP = "turngym.tools"  # the group of entry points that declare tools
 LIFE_CYCLE = ("call", "reset", "fork", "close")
 MEMBERS = ("name", "schema", *LIFE_CYCLE)  # what an object needs to be a tool
 # How the paths of files begin whose lines are not the user's: turngym, the standard library,
@@ -77,7 +77,7 @@ def tool_names(tools: Any) -> list[str]:
     return [member.strip() for member in _list_members(tools) if isinstance(member, str)]
 
 
-def forked(tools: Iterable[Tool]) -> list[Tool]:
+def fork_tools(tools: Iterable[Tool]) -> list[Tool]:
     """Return forks of tools. Methods of one `Toolset` become methods of one copy of it."""
     fork_toolset = cache(
         Toolset.fork
@@ -119,18 +119,20 @@ def _load_named_tools(name: str) -> list[Tool]:
         spec = name
         role = "tool"
     else:
-        plugin = find(name, GROUP)
+        plugin = find_plugin(name, TOOLS_GROUP)
         if plugin is None:
-            names = list(dict.fromkeys(candidate.name for candidate in declared(GROUP)))
+            names = list(
+                dict.fromkeys(candidate.name for candidate in declared_plugins(TOOLS_GROUP))
+            )
             raise ValueError(
                 f"no tool is called {name!r}; {did_you_mean(name, names)}"
                 f"installed packages declare {', '.join(names) or 'none'}; or write module:name"
             )
         spec = plugin.spec
         role = f"tool {name} of the package {plugin.package}"
-    imported = load(spec, role)
+    imported = import_object(spec, role)
     try:
-        return forked(_tools_of(imported))
+        return fork_tools(_tools_of(imported))
     except TypeError as error:
         raise ValueError(f"the {role} {spec!r}: {error}") from error
 
@@ -203,7 +205,7 @@ class Plugin:
     summary: str = ""
 
 
-def declared(group: str) -> tuple[Plugin, ...]:
+def declared_plugins(group: str) -> tuple[Plugin, ...]:
     """Return what installed packages declare in a group of entry points, by name and package.
 
     Nothing is imported.
@@ -228,13 +230,13 @@ def _read_entry_points(group: str, search_path: tuple[str, ...]) -> tuple[Plugin
     return tuple(plugins)
 
 
-def find(name: str, group: str) -> Plugin | None:
+def find_plugin(name: str, group: str) -> Plugin | None:
     """Return the plugin with a name; None if no package declares the name.
 
     Raises:
         ValueError: Several packages declare it.
     """
-    plugins = [plugin for plugin in declared(group) if plugin.name == name]
+    plugins = [plugin for plugin in declared_plugins(group) if plugin.name == name]
     if len(plugins) > 1:
         packages = " and ".join(plugin.package for plugin in plugins)
         raise ValueError(f"{name} is declared by the packages {packages}; uninstall all but one")
@@ -265,7 +267,7 @@ def list_plugins(group: str, taken: Collection[str] = ()) -> list[ListedPlugin]:
     """
     return [
         ListedPlugin(plugin.name, _describe(plugin, group, taken), plugin.package)
-        for plugin in declared(group)
+        for plugin in declared_plugins(group)
     ]
 
 
@@ -274,7 +276,7 @@ def _describe(plugin: Plugin, group: str, taken: Collection[str]) -> str:
     if plugin.name in taken:
         return f"not used, as turngym has {plugin.name} itself: rename it"
     try:
-        find(plugin.name, group)  # raises if several packages declare the name
+        find_plugin(plugin.name, group)  # raises if several packages declare the name
         return first_sentence(read_docstring(plugin.spec)) or plugin.summary
     except ValueError as error:
         return f"broken: {error}"
@@ -288,14 +290,16 @@ def is_foreign(name: str, group: str) -> bool:
     """
     if ":" in name:
         return True
-    modules = [plugin.spec.partition(":")[0] for plugin in declared(group) if plugin.name == name]
+    modules = [
+        plugin.spec.partition(":")[0] for plugin in declared_plugins(group) if plugin.name == name
+    ]
     return any(module not in sys.modules for module in modules)
 
 
 # --- imports, and their errors in one line
 
 
-def load(spec: str, role: str) -> Any:
+def import_object(spec: str, role: str) -> Any:
     """Import what `module:name` stands for.
 
     A module that is not on Python's path may be in the current folder.
@@ -310,7 +314,7 @@ def load(spec: str, role: str) -> Any:
     module_name, colon, name = spec.partition(":")
     if not (module_name and colon and name.isidentifier()):
         raise ValueError(f"the {role} is {spec!r}; write module:name")
-    module = load_module(module_name, f"the {role} {spec!r}")
+    module = import_user_module(module_name, f"the {role} {spec!r}")
     try:
         return getattr(module, name)
     except AttributeError:
@@ -328,7 +332,7 @@ def load(spec: str, role: str) -> Any:
         raise ValueError(message.rstrip("; ")) from None
 
 
-def load_module(name: str, subject: str) -> ModuleType:
+def import_user_module(name: str, subject: str) -> ModuleType:
     """Import a module, from Python's path or else from the current folder.
 
     Args:
@@ -358,7 +362,9 @@ def load_module(name: str, subject: str) -> ModuleType:
         # The missing module may be another one, which this one imports.
         is_wanted = error.name is not None and f"{name}.".startswith(f"{error.name}.")
         if not is_wanted:
-            raise ValueError(f"{subject}: importing {name} raises {raised(error)}") from error
+            raise ValueError(
+                f"{subject}: importing {name} raises {describe_error(error)}"
+            ) from error
         modules_here = (path.stem for path in Path(current_folder).glob("*.py"))
         message = (
             f"{subject}: there is no module {error.name}, nor a file of it in {current_folder}; "
@@ -366,16 +372,16 @@ def load_module(name: str, subject: str) -> ModuleType:
         )
         raise ValueError(message.rstrip("; ")) from None
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{subject}: importing {name} raises {raised(error)}") from error
+        raise ValueError(f"{subject}: importing {name} raises {describe_error(error)}") from error
 
 
-def raised(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return an exception's type and message in one line, with its `place` in the user's code."""
     one_line = " ".join(f"{type(error).__name__}: {error}".split())
-    return one_line + place(error)
+    return one_line + user_code_place(error)
 
 
-def place(error: BaseException) -> str:
+def user_code_place(error: BaseException) -> str:
     """Return ` (FILE, line N)`: the innermost line of a traceback that is the user's code.
 
     That is neither turngym's nor Python's nor an installed package's; "" if there is none.

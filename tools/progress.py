@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-_open: list[Work] = []
+_open: list[Progress] = []
 
 
 class FirstCount(NamedTuple):
@@ -24,7 +24,7 @@ class FirstCount(NamedTuple):
     done: int
 
 
-class Work:
+class Progress:
     """Work that may take more than two seconds; inside its `with` block `going_on` lists it.
 
     Args:
@@ -46,7 +46,7 @@ class Work:
         self._began = time.monotonic()
         self._first_count: FirstCount | None = None
 
-    def __enter__(self) -> Work:
+    def __enter__(self) -> Progress:
         _open.append(self)
         return self
 
@@ -93,12 +93,12 @@ def track(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
         what: The name of the work that is displayed.
         total: The number of items; 0 if it is not known.
     """
-    with Work(what, total) as work:
+    with Progress(what, total) as work:
         for item in items:
             yield item
             work.advance()
 
 
-def going_on() -> tuple[Work, ...]:
+def current_work() -> tuple[Progress, ...]:
     """Return the work that has begun and has not ended, the outermost first."""
     return tuple(_open)

@@ -172,7 +172,7 @@ def outside_thoughts(text: str) -> str | None:
     return "".join(said)
 
 
-def thoughts_end(text: str) -> int:
+def end_of_last_thought(text: str) -> int:
     """Return the offset behind the last mark that ends a thought; 0 if there is none."""
     return max((mark.end for mark in thought_marks(text) if not mark.opens), default=0)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Column, Table
 
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from .terminal import Shown, console
 
 
@@ -23,7 +23,7 @@ class Doctor(Shown):
         from ..check.machine import EXTRA, findings
 
         table = Table("what", "", Column("", overflow="fold"), box=None, header_style="bold")
-        with self.shown(), Work("testing"):
+        with self.shown(), Progress("testing"):
             found = list(findings())
         for one in found:
             no = "[bold red]no[/bold red]" if one.needed else "no"

@@ -19,7 +19,7 @@ from ...envs.registry import flag_of
 from ...envs.reserved_choices import far_choices, reserved_choices
 from ...tools.checks import did_you_mean
 from ...tools.formats.foreign import describe_format
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..evaluation.scores import Episode, Report
 from ..models.folder import read_toml
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, parsed
@@ -103,7 +103,7 @@ class Eval(Shown):
         return {"split": self.split, **named_values("option", self.base), **self.options.kwargs()}
 
     def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
-        with mistakes(), Work("getting ready"):
+        with mistakes(), Progress("getting ready"):
             from ..evaluation import run as evaluate
             from ..evaluation.results import difference, read_against
 

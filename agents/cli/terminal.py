@@ -30,8 +30,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ...tools import ToolFailure
-from ...tools.plugins import place, raised
-from ...tools.progress import Work, going_on
+from ...tools.plugins import describe_error, user_code_place
+from ...tools.progress import Progress, current_work
 from ...tools.python import LevelRefused
 from ..engine import EngineFailure
 
@@ -122,8 +122,10 @@ def said_of(
         return f"there is not enough memory{about}; free some, raise the limit (ulimit -v), or make less at a time"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
         return f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'"
-    if place(error):  # an environment, tool or method of the user's, which may raise anything
-        return raised(error)
+    if user_code_place(
+        error
+    ):  # an environment, tool or method of the user's, which may raise anything
+        return describe_error(error)
     if isinstance(
         error, ImportError
     ):  # a package of an extra is missing or broken; the message says which
@@ -197,7 +199,7 @@ def showing(screen: Console) -> Iterator[None]:
     elif screen.is_terminal:
         with Live(
             console=screen,
-            get_renderable=lambda: rows(going_on()),
+            get_renderable=lambda: rows(current_work()),
             refresh_per_second=REFRESH,
             transient=True,
             redirect_stdout=not screen.stderr,
@@ -217,16 +219,16 @@ def showing(screen: Console) -> Iterator[None]:
 def _report(screen: Console, over: threading.Event) -> None:
     began = time.monotonic()
     while not over.wait(min(max(EVERY, GROWTH * (time.monotonic() - began)), SELDOM)):
-        if works := going_on():
+        if works := current_work():
             screen.print(line(works), markup=False, soft_wrap=True)
 
 
-def line(works: Sequence[Work]) -> str:
+def line(works: Sequence[Progress]) -> str:
     """Return what goes on in one line, the outermost first."""
     return " · ".join("  ".join(filter(None, (*_parts(work), *_times(work)))) for work in works)
 
 
-def rows(works: Sequence[Work]) -> RenderableType:
+def rows(works: Sequence[Progress]) -> RenderableType:
     """Return what goes on as a table with a row for each, which is as wide as its console."""
     columns = (Column(no_wrap=True) for _ in range(3))
     table = Table.grid(
@@ -239,11 +241,11 @@ def rows(works: Sequence[Work]) -> RenderableType:
     return table
 
 
-def _parts(work: Work) -> tuple[str, str]:
+def _parts(work: Progress) -> tuple[str, str]:
     return f"{work.what} {work.done}/{work.total}" if work.total else work.what, work.text
 
 
-def _times(work: Work) -> Iterator[str]:
+def _times(work: Progress) -> Iterator[str]:
     seconds, left = work.seconds, work.seconds_left
     yield clock(seconds) if left is None else f"{clock(seconds)}, {clock(left)} left"
     if work.tokens and seconds:

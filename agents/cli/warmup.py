@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from ...envs.options import EnvOptions
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from .evaluate import Environment
 from .settings import LoraOptions, MachineOptions, WarmupOptions
 from .terminal import Shown, console, mistakes
@@ -48,7 +48,7 @@ class Warmup(Shown):
 
     def run(self) -> int:
         with self.shown() as notes:
-            with mistakes(), Work("getting ready"):
+            with mistakes(), Progress("getting ready"):
                 note, updates = self._finetune() if self.policy else self._pretrain()
             if note:
                 notes.print(note, markup=False, soft_wrap=True)

@@ -16,7 +16,7 @@ from ...tools.http.failures import Fault, HttpFailure, Limits, ShapeError
 from ...tools.http.json_values import Node, parse, serialize
 from ..cli.settings import EndpointOptions
 from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
-from ..journal.trees import append_sealed, read_sealed, sync
+from ..journal.trees import append_sealed, read_sealed, sync_to_disk
 from ..players import ContextFull
 from ..trajectory import Key
 from .advice import advice
@@ -102,7 +102,7 @@ class Endpoint:
     def open(self, journal: Path) -> None:
         """Write requests and answers into a file, which are not asked again. Raises ValueError: it is damaged."""
         make_private(journal)  # requests hold whatever the model was shown
-        sync(journal.parent)
+        sync_to_disk(journal.parent)
         self._journal = journal
         for row in read_sealed(journal):
             if "answer" not in row:

@@ -27,7 +27,7 @@ from ...envs.question.env import QuestionEnv
 from ...envs.registry import module_id, takes_option
 from ...envs.split_episodes import Split, open_split
 from ...tools import Format
-from ...tools.files import check_inside, tidy
+from ...tools.files import refuse_links_out_of, remove_temporary_files
 from ...tools.formats import text_format
 from ..cli.settings import (
     EndpointOptions,
@@ -38,7 +38,14 @@ from ..cli.settings import (
 )
 from ..engine import Continued, Cut, Engine, Sampling
 from ..engines import open_engine
-from ..journal.trees import VOCABULARY, locked, origin_of, writable, write_file, write_trees
+from ..journal.trees import (
+    VOCABULARY,
+    lock_folder,
+    make_writable_folder,
+    origin_of,
+    write_file,
+    write_trees,
+)
 from ..models.architecture import check_architecture
 from ..models.folder import read_json
 from ..models.resolve import Source, find, max_tokens, setting_of, suited
@@ -230,8 +237,8 @@ def prepare(
     if out is not None:
         evaluation.check_folder()
         if resume:
-            check_inside(out)
-        writable(out)
+            refuse_links_out_of(out)
+        make_writable_folder(out)
     elif resume:
         raise ValueError(
             "--resume needs the folder of the evaluation: turngym eval … --out FOLDER --resume"
@@ -255,9 +262,9 @@ def run(
     )
     with ExitStack() as stack:
         if out is not None:
-            stack.enter_context(locked(out))
+            stack.enter_context(lock_folder(out))
             evaluation.check_folder()
-            tidy(out, (*FILES, VOCABULARY))
+            remove_temporary_files(out, (*FILES, VOCABULARY))
             write_file(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
             done.read(out)
         if evaluation.source is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tools.checks import refuse_constant
-from ...tools.files import LinkRefused, names_in, remove_folder, sync
+from ...tools.files import LinkRefused, list_names, remove_folder, sync_to_disk
 from ..models.folder import read_bytes, sha256_of, unique
 from .trees import Incident, OnIncident
 
@@ -48,8 +48,8 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
     try:
         if not folder.exists():
             folder.mkdir(parents=True)
-            sync(folder.parent)
-        for left in names_in(folder):  # by a process that was killed
+            sync_to_disk(folder.parent)
+        for left in list_names(folder):  # by a process that was killed
             if left.startswith(".step-"):
                 remove_folder(folder / left)
         temporary.mkdir()  # which fails where anything has that name
@@ -60,14 +60,14 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         manifest = {name: sha256_of(temporary / name) for name in sorted(_files(temporary))}
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
         for path in (*temporary.rglob("*"), temporary):
-            sync(path)
+            sync_to_disk(path)
         if os.path.lexists(final):  # it stays a checkpoint until the other one has its name
             aside = final.with_name(f"{final.name}.old")
             if os.path.lexists(aside):
                 _remove(aside)
             final.rename(aside)
         temporary.rename(final)
-        sync(folder)
+        sync_to_disk(folder)
     except Exception as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if not isinstance(error, OSError | LinkRefused):
@@ -86,7 +86,7 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
 def steps(folder: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first. Raises CheckpointError where their folder is a link."""
     try:
-        found = [folder / name for name in names_in(folder) if _NAME.fullmatch(name)]
+        found = [folder / name for name in list_names(folder) if _NAME.fullmatch(name)]
     except NotADirectoryError:
         return []
     except LinkRefused as error:

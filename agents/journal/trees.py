@@ -22,11 +22,11 @@ import numpy as np
 from ... import __version__
 from ...envs import Outcome, TextEnv
 from ...tools.checks import refuse_constant
-from ...tools.files import LinkRefused, lines_of, open_plain
+from ...tools.files import LinkRefused, open_plain, read_lines
 from ...tools.files import append_line as append_line
-from ...tools.files import locked as locked
-from ...tools.files import sync as sync
-from ...tools.files import writable as writable
+from ...tools.files import lock_folder as lock_folder
+from ...tools.files import make_writable_folder as make_writable_folder
+from ...tools.files import sync_to_disk as sync_to_disk
 from ...tools.files import write_file as write_file
 from ..trajectory import Key, Leaf, Tree, Turn
 
@@ -115,7 +115,7 @@ def read_trees(path: Path, root: Path | None = None) -> Iterator[Tree]:
     """
     with _plain(path, root) as file:
         (_, count), keys, number = _header(path, file), set[Key](), 1
-        for number, line in enumerate(lines_of(file, LONGEST_LINE, path), 2):
+        for number, line in enumerate(read_lines(file, LONGEST_LINE, path), 2):
             try:
                 tree = from_json(_opened(line))
             except DAMAGE as error:
@@ -291,7 +291,7 @@ def read_sealed(path: Path) -> Iterator[dict[str, Any]]:
     if not os.path.lexists(path):
         return
     with open_plain(path) as file:
-        for number, line in enumerate(lines_of(file, LONGEST_LINE, path), 1):
+        for number, line in enumerate(read_lines(file, LONGEST_LINE, path), 1):
             if line.endswith(b"\n"):
                 try:
                     yield _opened(line)

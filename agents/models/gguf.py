@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ...tools.search.array_cache import cache_folder
 from .folder import CONFIG, TEMPLATE_FILE, read_json, sha256_of
 from .memory import GIB, free_bytes
@@ -155,7 +155,7 @@ def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None
     logging.set_verbosity_error()
     try:
         with (
-            Work("converting", text=file.name),
+            Progress("converting", text=file.name),
             redirect_stderr(StringIO()),
         ):  # its bars, of which some have no switch
             model = AutoModelForCausalLM.from_pretrained(

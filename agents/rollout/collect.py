@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ...envs import TextEnv
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..cli.settings import Deadlines
 from ..engine import Sampling
 from ..journal.trees import OnIncident
@@ -79,7 +79,7 @@ def collect(
             stalls.cancel()
 
     # Python formats the task's result where `asyncio.run` gives the signal handler back; trees there cost seconds.
-    with Work("trees", len(tasks)) if plan else Work("paths", count) as work:
+    with Progress("trees", len(tasks)) if plan else Progress("paths", count) as work:
         asyncio.run(run())
     return trees
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ...envs import StopReason, TextEnv
 from ...envs.split_episodes import begin
 from ...tools import Format
-from ...tools.subprocesses.deadlines import start
-from ...tools.thoughts import thoughts_end
+from ...tools.subprocesses.deadlines import start_thread
+from ...tools.thoughts import end_of_last_thought
 from ..chat.chat import Chat
 from ..cli.settings import Deadlines
 from ..engine import Continued, Cut, Engine, EngineFailure, Sampling, Session
@@ -151,7 +151,7 @@ def thought_length(text: str, block: int | None) -> int:
     """
     if block is not None:
         return block
-    end = thoughts_end(text)
+    end = end_of_last_thought(text)
     box = text.rfind(_BOX, end)
     return box if box >= 0 else end
 
@@ -332,7 +332,7 @@ class Driver:
         self, work: Callable[[], T], path: Path, what: str, late: Callable[[T], None] | None = None
     ) -> T:
         """Return what `work` returns on a thread of its own; `late` gets what it returns after the caller has left."""
-        future = start(work, "turngym-env")
+        future = start_thread(work, "turngym-env")
         try:
             return await self.watch.wait(asyncio.wrap_future(future), path.key, what, path.ends)
         except BaseException as error:
@@ -348,7 +348,7 @@ class Driver:
         """Close an environment; one that cannot be closed is an incident."""
         try:
             async with asyncio.timeout(CLOSING):
-                await asyncio.wrap_future(start(env.close, "turngym-close"))
+                await asyncio.wrap_future(start_thread(env.close, "turngym-close"))
         except Exception as error:
             what = f"closing {type(env).__name__} failed or took over {CLOSING:g} s: {type(error).__name__}: {error}"
             self.watch.on_incident(Incident("close", what))

@@ -19,12 +19,12 @@ from ...envs import Message
 from ...envs.examples import conversations
 from ...envs.options import check_levels
 from ...envs.split_episodes import Split, open_split
-from ...tools.files import check_inside
+from ...tools.files import refuse_links_out_of
 from ...tools.progress import track
 from ..cli.settings import LoraOptions, MachineOptions, WarmupOptions, check_device
 from ..evaluation.run import checked_chat, cut
 from ..journal.checkpoint import read_state, save
-from ..journal.trees import append_line, locked, writable, write_file
+from ..journal.trees import append_line, lock_folder, make_writable_folder, write_file
 from ..models.architecture import check_architecture
 from ..models.folder import read_toml
 from ..models.memory import check_fits
@@ -105,12 +105,12 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> PreparedF
             demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks)
         )  # there is an expert
         chat = checked_chat(source, split.env)
-    check_inside(out)
+    refuse_links_out_of(out)
     before = read_toml(out / CONFIG).get("warmup", {}) if (out / CONFIG).is_file() else {}
     checkpoint = resumable(out, before, settings.to_json(), resume)
     if checkpoint is not None and read_state(checkpoint)["step"] >= settings.training.steps:
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
-    writable(out)
+    make_writable_folder(out)
     return PreparedFinetune(settings, source, chat, split, out, checkpoint)
 
 
@@ -120,7 +120,7 @@ def run(prepared: PreparedFinetune) -> Iterator[WarmupStep]:
     from .supervised import Tuner
 
     settings, out, training = prepared.settings, prepared.out, prepared.settings.training
-    with locked(out):
+    with lock_folder(out):
         about = {**settings.to_json(), "max_tokens": max_tokens(prepared.source)}
         lines = [
             f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in about.items()

@@ -22,12 +22,12 @@ import numpy as np
 from ...envs import Message, TextEnv
 from ...envs.options import check_levels
 from ...envs.split_episodes import Split, begin, open_split
-from ...tools.files import check_inside
+from ...tools.files import refuse_links_out_of
 from ...tools.progress import track
 from ..cli.settings import WarmupOptions
 from ..evaluation.run import cut
 from ..journal.checkpoint import latest, read_state, save
-from ..journal.trees import writable, write_file
+from ..journal.trees import make_writable_folder, write_file
 from ..models.folder import read_json
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> PreparedW
     settings.training.check()
     split = open_split(settings.env, {"split": "train", **settings.options})
     check_levels(split.env)
-    check_inside(out)
+    refuse_links_out_of(out)
     before = read_json(out / SETTINGS, follow=False) if (out / SETTINGS).exists() else {}
     checkpoint = resumable(out, before, settings.to_json(), resume)
     if resume and (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
@@ -174,7 +174,7 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> PreparedW
     next(
         demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks)
     )  # there is an expert
-    writable(out)
+    make_writable_folder(out)
     return PreparedWarmup(settings, split, out, checkpoint)
 
 

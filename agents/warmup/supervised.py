@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..chat.chat import Chat
 from ..cli.settings import SIZES, WarmupOptions
 from ..models.architecture import logit_scale
@@ -131,7 +131,7 @@ class Trainer:
     def learn(self, examples: Sequence[Example]) -> Iterator[float]:
         """Take the steps that are left, yielding the loss of each on the agent's tokens (nats a token)."""
         options, lengths = self.options, [len(example.tokens) for example in examples]
-        with Work("steps", options.steps) as work:
+        with Progress("steps", options.steps) as work:
             while self.step < options.steps:
                 epoch, at = divmod(self.step, max(len(examples) // options.batch, 1))
                 for pick in batches(lengths, options.batch, (options.seed, epoch))[

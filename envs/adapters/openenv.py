@@ -36,18 +36,18 @@ from ...tools.http.failures import HttpFailure, Limits, ShapeError
 from ...tools.http.hosts import Hosts
 from ...tools.http.json_values import Node
 from ...tools.http.server import (
-    HeldBytes,
+    MemoryShare,
+    MemoryUse,
     Receive,
     Refusal,
     Scope,
     Send,
-    Share,
-    admit,
-    body_of,
-    patient_server,
-    refuse,
+    check_host_and_origin,
+    iterate_body,
+    make_patient_server,
+    send_refusal,
 )
-from ...tools.subprocesses.deadlines import within
+from ...tools.subprocesses.deadlines import call_within
 from ..outcomes import EnvFailure, Outcome, Reply, StopReason
 from ..split_episodes import Split, begin, open_split
 from ..splits import SPLITS
@@ -137,7 +137,7 @@ class Served(Environment[Say, Observed, State]):
             Overdue: It takes longer than `timeout_s` seconds.
         """
         step = partial(self._env.step, action.text)
-        result = step() if timeout_s is None else within(timeout_s, step, "the environment")
+        result = step() if timeout_s is None else call_within(timeout_s, step, "the environment")
         text, reward, terminated, truncated, info = result
         self._state.step_count += 1
         return Observed(
@@ -214,7 +214,7 @@ def serve(
         ValueError, TypeError: The environment cannot be made.
     """
     application = app(env_id, sessions, allow_hosts={host, *allow_hosts}, **options)
-    server = patient_server(application, ws_max_size=MAX_BODY)
+    server = make_patient_server(application, ws_max_size=MAX_BODY)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         server.run(sockets=[listener])
@@ -266,7 +266,7 @@ class _GuardedApplication:
     def __init__(self, application: Any, hosts: Hosts) -> None:
         self._application = application
         self._hosts = hosts
-        self._bodies = HeldBytes()
+        self._bodies = MemoryUse()
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the guarded application, such as its routes."""
@@ -282,17 +282,17 @@ class _GuardedApplication:
 
     async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the whole body within its limits, then let the application answer."""
-        body_parts = body_of(receive)
+        body_parts = iterate_body(receive)
         body = bytearray()
         with self._bodies.share() as share, suppress(ConnectionError):
             try:
-                admit(self._hosts, scope)
+                check_host_and_origin(self._hosts, scope)
                 async for part in body_parts:
                     body += part
                     _add_to_body(len(part), share)
             except Refusal as refusal:
                 share.close()
-                await refuse(refusal, body_parts, send)
+                await send_refusal(refusal, body_parts, send)
                 return
             is_body_delivered = False
 
@@ -314,7 +314,7 @@ class _GuardedApplication:
         """
         connect = await receive()
         try:
-            admit(self._hosts, scope)
+            check_host_and_origin(self._hosts, scope)
         except Refusal:
             # Closed before it is accepted, which clients see as status 403.
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
@@ -337,7 +337,7 @@ class _GuardedApplication:
         await self._application(scope, receive_in_order, send_unless_accept)
 
 
-def _add_to_body(size: int, share: Share) -> None:
+def _add_to_body(size: int, share: MemoryShare) -> None:
     """Count bytes of a request's body; raise Refusal if it, or all bodies together, are too
     large."""
     if share.held + size > MAX_BODY:

@@ -81,7 +81,7 @@ class ALFWorldEnv(TextEnv):
 
     def on_step(self, text: str) -> Reply:
         world, state = self._get_world_and_state()
-        command, fault = one_command(text)
+        command, fault = extract_command(text)
         if fault:
             observation = self._add_admissible_commands(f"Error: {fault}")
             return Reply(observation, info={"command": None}, valid=False)
@@ -218,7 +218,7 @@ def _copy_generator(rng: np.random.Generator) -> np.random.Generator:
     return np.random.Generator(twin)
 
 
-def one_command(text: str, example: str = "look") -> tuple[str, str]:
+def extract_command(text: str, example: str = "look") -> tuple[str, str]:
     """Return the command of a reply, and an error for the agent, one of which is empty.
 
     Args:

@@ -18,7 +18,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...tools.search.array_cache import Arrays, Texts, cache_folder, digest, joined, kept
+from ...tools.search.array_cache import (
+    Arrays,
+    Texts,
+    cache_folder,
+    digest_values,
+    join_texts,
+    load_or_make_arrays,
+)
 from ..rows import json_rows
 from ..tasks import check_index, check_known
 from .game import SPLITS, TASK_TYPES, Game, game_of_row, read_game
@@ -348,7 +355,7 @@ class RowStore:
             for line_number, row in json_rows(path):
                 index.append(make_entry(row, f"{path.name}:{line_number}"))
                 compressed_rows.append(zlib.compress(json.dumps(row).encode(), level=1))
-            data, ends = joined(compressed_rows)
+            data, ends = join_texts(compressed_rows)
             return index, {"rows": data, "ends": ends}
 
         self.index, arrays = load_index(f"rows {file_key(path)}", read_file)
@@ -372,7 +379,9 @@ def load_index(
         index, arrays = build()
         return {"index": np.frombuffer(json.dumps(index).encode(), np.uint8), **arrays}
 
-    arrays = kept(cache_folder("household"), digest([VERSION, key]), build_arrays)
+    arrays = load_or_make_arrays(
+        cache_folder("household"), digest_values([VERSION, key]), build_arrays
+    )
     return json.loads(bytes(arrays["index"])), arrays
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from ...tools import AnyTool, Format, Status, ToolCall, get_format
 from ...tools.checks import cut_middle
-from ...tools.formats.fenced import unfenced
-from ...tools.formats.foreign import foreign_call
+from ...tools.formats.fenced import remove_fence
+from ...tools.formats.foreign import find_foreign_call
 from ..outcomes import Reply, StopReason
 from ..spaces import MAX_BYTES, TextSpace
 from ..tasks import Message, Task, Tasks, choose_index
@@ -204,7 +204,9 @@ class QuestionEnv(TextEnv):
             return self._call_tool(parsed.call)
 
         is_malformed = parsed.error is not None
-        foreign_format = foreign_call(text, self.format.name, tool_names, malformed=is_malformed)
+        foreign_format = find_foreign_call(
+            text, self.format.name, tool_names, malformed=is_malformed
+        )
         foreign_info = {"foreign_call": foreign_format} if foreign_format else {}
         if is_malformed:
             role, content = self.format.observe(f"error: {parsed.error}", None)
@@ -295,7 +297,7 @@ class QuestionEnv(TextEnv):
         """
         code = call.arguments.get("code")
         if call.name == "python" and isinstance(code, str):
-            call = replace(call, arguments={**call.arguments, "code": unfenced(code)})
+            call = replace(call, arguments={**call.arguments, "code": remove_fence(code)})
         # If the call outlives its timeout, a reset may begin another list: the result belongs to
         # this episode's.
         episode_results = self.results

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...tools import ToolFailure
-from ...tools.plugins import place
+from ...tools.plugins import user_code_place
 from ..outcomes import EnvFailure
 from ..rewards import Grade, Named, Rewards, check_weights
 
@@ -182,7 +182,7 @@ def _call_grader(
     except (EnvFailure, ToolFailure):
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {_hide_gold(str(error), gold)}{place(error)}"
+        reason = f"{type(error).__name__}: {_hide_gold(str(error), gold)}{user_code_place(error)}"
         raise EnvFailure(f"the {described} raises {reason}; it must grade any text") from error
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...tools import AnyTool, FunctionTool, ToolCall, ToolFailure, ToolResult
-from ...tools.plugins import as_tools, forked
-from ...tools.subprocesses.deadlines import Overdue, within
+from ...tools.plugins import as_tools, fork_tools
+from ...tools.subprocesses.deadlines import Overdue, call_within
 
 TOOL_TIMEOUT = 60.0  # seconds
 # Seconds in which a tool with its own timeout can stop the agent's program and return a result.
@@ -54,7 +54,7 @@ class Toolbox:
     def fork(self) -> Toolbox:
         """Return a copy whose tools are live, independent and in the same state."""
         forked_toolbox = copy.copy(self)
-        forked_toolbox.tools = dict(zip(self.tools, forked(self.tools.values())))
+        forked_toolbox.tools = dict(zip(self.tools, fork_tools(self.tools.values())))
         return forked_toolbox
 
     def call(self, call: ToolCall) -> ToolResult:
@@ -74,7 +74,7 @@ class Toolbox:
             options = {"timeout": deadline}
             deadline += GRACE
         try:
-            result: ToolResult = within(
+            result: ToolResult = call_within(
                 deadline, lambda: tool.call(call.arguments, **options), f"the tool {call.name}"
             )
             return result

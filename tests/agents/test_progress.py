@@ -15,7 +15,7 @@ from turngym.agents.cli.settings import SamplingOptions
 from turngym.agents.evaluation import run as evaluate
 from turngym.agents.evaluation.results import EPISODES, FILES, PlayedEpisodes
 from turngym.agents.evaluation.scores import from_trees
-from turngym.agents.journal.trees import append_sealed, locked, read_sealed, read_trees
+from turngym.agents.journal.trees import append_sealed, lock_folder, read_sealed, read_trees
 from turngym.envs import EnvFailure, Reply, StopReason, TextEnv
 
 MATH = "turngym/Math-v0"
@@ -195,7 +195,7 @@ def test_a_damaged_line_is_named_and_a_second_process_is_refused(tmp_path):
     with pytest.raises(Stopped):
         evaluate.run(prepare(tmp_path), stop_after(2))
     prepared = prepare(tmp_path, resume=True)
-    with locked(tmp_path), pytest.raises(BlockingIOError, match="another process is writing"):
+    with lock_folder(tmp_path), pytest.raises(BlockingIOError, match="another process is writing"):
         evaluate.run(prepared)
     lines = (tmp_path / EPISODES).read_bytes().splitlines(keepends=True)
     (tmp_path / EPISODES).write_bytes(lines[0] + lines[1].replace(b"task", b"tusk") + lines[2])

@@ -15,7 +15,7 @@ from turngym.agents.cli import terminal
 from turngym.agents.cli.terminal import clock, line, rows, showing
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.tools import progress as work_of
-from turngym.tools.progress import Work, going_on, track
+from turngym.tools.progress import Progress, current_work, track
 
 
 @pytest.fixture
@@ -27,14 +27,18 @@ def now(monkeypatch):
 
 
 def test_work_is_listed_from_the_outermost_to_the_innermost_and_gone_when_it_ends():
-    with pytest.raises(ValueError, match="x"), Work("step", 3) as outer, Work("rollout") as inner:
-        assert going_on() == (outer, inner)
+    with (
+        pytest.raises(ValueError, match="x"),
+        Progress("step", 3) as outer,
+        Progress("rollout") as inner,
+    ):
+        assert current_work() == (outer, inner)
         raise ValueError("x")
-    assert going_on() == ()
+    assert current_work() == ()
 
 
 def test_what_is_left_goes_by_the_parts_since_the_first_that_was_counted(now):
-    with Work("episodes", 30) as work:
+    with Progress("episodes", 30) as work:
         now[0] += 100  # loading
         work.reach(10)  # that were over before
         assert work.seconds_left is None
@@ -50,7 +54,7 @@ def test_what_is_left_goes_by_the_parts_since_the_first_that_was_counted(now):
 
 
 def test_work_without_a_known_end_has_no_time_left(now):
-    with Work("loading", text="a model") as work:
+    with Progress("loading", text="a model") as work:
         now[0] += 61
         work.advance()
         now[0] += 1
@@ -61,11 +65,11 @@ def test_work_without_a_known_end_has_no_time_left(now):
 def test_track_counts_what_is_over_also_when_it_is_left_early():
     seen = []
     for item in (items := track("abc", "letters", 3)):
-        seen.append((item, going_on()[0].done))
+        seen.append((item, current_work()[0].done))
         if item == "b":
             break
     items.close()
-    assert seen == [("a", 0), ("b", 1)] and going_on() == ()
+    assert seen == [("a", 0), ("b", 1)] and current_work() == ()
 
 
 def test_durations():
@@ -87,7 +91,7 @@ def printed(console, works):
 def test_each_work_is_one_row_of_a_terminal_whatever_its_width_and_text(width):
     console = Console(file=StringIO(), width=width)
     hostile = "[red]x[/red] " + "very long " * 30
-    with Work("step", 80, hostile) as outer, Work("paths [b]", 64) as inner:
+    with Progress("step", 80, hostile) as outer, Progress("paths [b]", 64) as inner:
         outer.reach(12)
         inner.reach(40)
         lines = printed(console, [outer, inner]).splitlines()
@@ -98,7 +102,7 @@ def test_each_work_is_one_row_of_a_terminal_whatever_its_width_and_text(width):
 
 def test_a_terminal_has_a_live_line_that_is_gone_in_the_end():
     console = Console(file=StringIO(), force_terminal=True, width=80)
-    with showing(console), Work("testing", 2) as work:
+    with showing(console), Progress("testing", 2) as work:
         work.reach(1)
         console.print("a result")
         while (
@@ -115,7 +119,7 @@ def test_elsewhere_a_line_comes_now_and_then_and_from_any_thread(monkeypatch):
     console, over = Console(file=StringIO(), width=20), threading.Event()
 
     def work():
-        with Work("a work with a name that is longer than the console"):
+        with Progress("a work with a name that is longer than the console"):
             over.wait()
 
     with showing(console):
@@ -135,7 +139,7 @@ def test_elsewhere_a_line_comes_now_and_then_and_from_any_thread(monkeypatch):
 
 def test_a_quiet_console_shows_nothing_and_needs_no_thread():
     console, before = Console(file=StringIO(), quiet=True), threading.active_count()
-    with showing(console), Work("testing"):
+    with showing(console), Progress("testing"):
         assert threading.active_count() == before
     assert console.file.getvalue() == ""
 

@@ -316,7 +316,7 @@ def test_our_own_server_leaves_who_is_slow_to_ask(monkeypatch):
     made = []
 
     def remembered(*args, **settings):
-        made.append(server.patient_server(*args, **settings))
+        made.append(server.make_patient_server(*args, **settings))
         return made[0]
 
     monkeypatch.setattr(openenv, "patient_server", remembered)

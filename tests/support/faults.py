@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
 
-from turngym.tools.subprocesses.deadlines import start
+from turngym.tools.subprocesses.deadlines import start_thread
 
 PAGE = b"<title>A page</title><h1>Paris</h1><p>It is the <b>capital</b> of France.</p>"
 BLOCK = 2**20  # bytes of a bomb that follow from nothing before them
@@ -197,7 +197,7 @@ class FaultServer:
         """Begin to answer."""
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._accepting = start(self._accept, "a fault server")
+        self._accepting = start_thread(self._accept, "a fault server")
         return self
 
     def __exit__(
@@ -216,7 +216,7 @@ class FaultServer:
     def _accept(self) -> None:
         while not self._over.is_set():
             connection, _ = self._listener.accept()
-            start(partial(self._serve, connection), "a fault server's answer")
+            start_thread(partial(self._serve, connection), "a fault server's answer")
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):

@@ -63,8 +63,8 @@ def test_a_folder_that_is_a_link_is_not_entered(folder, what):
         "file": lambda path, root: files.write_file(path, "text", root),
         "folder": lambda path, root: files.make_folder(path, root),
         "remove": lambda path, root: files.remove(path, root),
-        "names": lambda path, root: files.names_in(path.parent, root),
-        "lock": lambda path, root: files.locked(path.parent, root).__enter__(),
+        "names": lambda path, root: files.list_names(path.parent, root),
+        "lock": lambda path, root: files.lock_folder(path.parent, root).__enter__(),
     }
     with pytest.raises(LinkRefused):
         (READERS | ADDERS | more)[what](folder / "trees" / "name", folder)
@@ -79,7 +79,7 @@ def test_the_folder_that_a_command_names_is_followed(folder):
     files.append_line(short / "name", "more", root=short)
     files.make_folder(short / "trees", short)
     files.write_file(short / "trees" / "one", "text", short)
-    assert files.names_in(short / "trees", short) == ["one"]
+    assert files.list_names(short / "trees", short) == ["one"]
     assert files.read_text(short / "name") == "more\n"  # the text had no end
 
 
@@ -141,9 +141,14 @@ def test_what_a_killed_process_left_is_removed_by_name(folder):
     ]
     for name in left:
         (folder / name).touch()
-    files.tidy(folder, ["config.toml"])
+    files.remove_temporary_files(folder, ["config.toml"])
     assert sorted(path.name for path in folder.iterdir()) == sorted(left[1:])
-    assert [files.written_name(name) for name in left] == ["config.toml", "page", None, None]
+    assert [files.name_behind_temporary(name) for name in left] == [
+        "config.toml",
+        "page",
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("what", [*READERS, *ADDERS])
@@ -175,7 +180,7 @@ def test_a_path_does_not_lead_out_by_its_dots(folder):
 def test_a_missing_file_is_named_whole(folder):
     with pytest.raises(FileNotFoundError, match=re.escape(f"{folder}/none")):
         files.read_bytes(folder / "none")
-    assert files.names_in(folder / "none", folder) == [] and not files.is_plain(folder / "none")
+    assert files.list_names(folder / "none", folder) == [] and not files.is_plain(folder / "none")
     files.remove(folder / "none")
 
 
@@ -183,13 +188,13 @@ def test_a_missing_file_is_named_whole(folder):
 def test_a_folder_in_which_others_write_holds_nothing_that_leads_out(folder, kind):
     (folder / "sub").mkdir()
     (folder / "sub" / "inside").symlink_to("..")
-    files.check_inside(folder)
-    files.check_inside(folder / "none")
+    files.refuse_links_out_of(folder)
+    files.refuse_links_out_of(folder / "none")
     os.mkfifo(folder / "sub" / "x") if kind == "pipe" else (folder / "sub" / "x").symlink_to(
         "../../victim"
     )
     with pytest.raises(ValueError, match=r"sub/x is (no plain file|a link that leads out)"):
-        files.check_inside(folder)
+        files.refuse_links_out_of(folder)
 
 
 # --- limits
@@ -205,15 +210,17 @@ def test_a_file_is_read_up_to_its_limit(folder):
 @pytest.mark.slow
 def test_a_long_line_and_a_file_that_unpacks_to_very_much_are_refused(folder):
     (folder / "line.jsonl.gz").write_bytes(gzip.compress(b"[" * (files.MOST_LINE + 1)))
-    (folder / "many.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n' * (files.LEAST // 9 + 2)))
+    (folder / "many.jsonl.gz").write_bytes(
+        gzip.compress(b'{"a": 1}\n' * (files.MIN_UNPACKED_BYTES // 9 + 2))
+    )
     (folder / "good.jsonl.gz").write_bytes(gzip.compress(b"one\n" * 1000))
     for name, words in (
         ("line", "line 1: it has more than 32 MiB"),
         ("many", "holds more than 32 MiB"),
     ):
         with pytest.raises(TooMuch, match=words):
-            list(files.data_lines(folder / f"{name}.jsonl.gz"))
-    assert len(list(files.data_lines(folder / "good.jsonl.gz"))) == 1000
+            list(files.read_data_lines(folder / f"{name}.jsonl.gz"))
+    assert len(list(files.read_data_lines(folder / "good.jsonl.gz"))) == 1000
 
 
 BOMBS = {

@@ -16,7 +16,7 @@ from turngym.tools import (
     Toolset,
     tool,
 )
-from turngym.tools.plugins import as_tools, forked
+from turngym.tools.plugins import as_tools, fork_tools
 
 
 class Unit(Enum):
@@ -439,7 +439,7 @@ def test_a_reset_begins_with_a_fresh_instance_and_closes_the_last_one():
 def test_a_fork_has_a_copy_that_all_methods_share():
     tools = as_tools([Shop])
     said(tools, "buy", count=1)
-    twins = forked(tools)
+    twins = fork_tools(tools)
     assert (said(twins, "buy", count=2), said(tools, "buy", count=1)) == ("0 left", "1 left")
     assert (said(twins, "ask"), said(tools, "ask")) == ("3", "2")
     alone = tools[0].fork()
@@ -460,14 +460,14 @@ def test_an_instance_may_copy_itself_and_one_that_cannot_be_copied_is_named():
 
     tools = as_tools([Open])
     said(tools, "next")
-    assert said(forked(tools), "next") == "2"
+    assert said(fork_tools(tools), "next") == "2"
     stuck = as_tools([Toolset(Open, copies=False)])
-    forked(stuck)  # there is nothing to copy yet
+    fork_tools(stuck)  # there is nothing to copy yet
     said(stuck, "next")
     with pytest.raises(
         ToolFailure, match=r"Open cannot be copied \(.*generator.*\); give it a method fork\(\)"
     ):
-        forked(stuck)
+        fork_tools(stuck)
 
 
 def test_a_class_that_cannot_be_made_in_an_episode_is_a_failure_of_the_tool():

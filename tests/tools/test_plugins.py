@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turngym.tools.plugins import Plugin, declared, find, is_foreign, load
+from turngym.tools.plugins import Plugin, declared_plugins, find_plugin, import_object, is_foreign
 
 GOOD = "def factory(size=3):\n    return 'x' * size\n\nclass Thing:\n    pass\n"
 
@@ -36,10 +36,10 @@ def install(folder, package, lines, group="own.things"):
 
 def test_a_module_in_the_current_folder_is_found(folder):
     (folder / "own_guess.py").write_text(GOOD)
-    assert load("own_guess:factory", "environment")() == "xxx"
+    assert import_object("own_guess:factory", "environment")() == "xxx"
     (folder / "deep").mkdir()
     (folder / "deep" / "worlds.py").write_text(GOOD)
-    assert load("deep.worlds:Thing", "environment").__name__ == "Thing"
+    assert import_object("deep.worlds:Thing", "environment").__name__ == "Thing"
     assert sys.path[-1] == str(folder) and sys.path.count(str(folder)) == 1
 
 
@@ -49,13 +49,16 @@ def test_a_file_takes_the_place_of_no_other_module(folder):
         with pytest.raises(
             ValueError, match=f"has no own; it has the name of your {name}.py: rename that$"
         ):
-            load(f"{name}:own", "thing")
+            import_object(f"{name}:own", "thing")
         assert not hasattr(sys.modules[name], "own")
 
 
 def test_python_s_path_stays_as_it_is_where_it_has_the_module(folder):
     before = list(sys.path)
-    assert load("turngym.tools:tool", "thing") is importlib.import_module("turngym.tools").tool
+    assert (
+        import_object("turngym.tools:tool", "thing")
+        is importlib.import_module("turngym.tools").tool
+    )
     assert sys.path == before
 
 
@@ -90,7 +93,7 @@ def test_python_s_path_stays_as_it_is_where_it_has_the_module(folder):
 def test_what_is_not_there_is_named_with_the_fix(spec, words, folder):
     (folder / "own_guess.py").write_text(GOOD)
     with pytest.raises(ValueError) as caught:
-        load(spec, "thing")
+        import_object(spec, "thing")
     assert words.format(folder=folder) in str(caught.value) and "\n" not in str(caught.value)
     assert spec in str(caught.value)
 
@@ -115,7 +118,7 @@ def test_an_import_that_fails_is_one_line_with_the_place(text, words, folder):
     with pytest.raises(
         ValueError, match="the thing 'own_broken:Thing': importing own_broken raises "
     ) as caught:
-        load("own_broken:Thing", "thing")
+        import_object("own_broken:Thing", "thing")
     assert words.format(file=folder / "own_broken.py") in str(caught.value) and "\n" not in str(
         caught.value
     )
@@ -126,12 +129,12 @@ def test_what_packages_declare_is_listed_without_an_import(folder, monkeypatch):
     (folder / "own_broken.py").write_text("1 / 0\n")
     install(folder, "two-things", "second = own_broken:Thing\nfirst = own_broken:factory")
     install(folder, "other-things", "second = own_guess:Thing")
-    assert declared("own.things") == (
+    assert declared_plugins("own.things") == (
         Plugin("first", "own_broken:factory", "two-things", "Things."),
         Plugin("second", "own_guess:Thing", "other-things", "Things."),
         Plugin("second", "own_broken:Thing", "two-things", "Things."),
     )
-    assert declared("own.nothing") == () and "own_broken" not in sys.modules
+    assert declared_plugins("own.nothing") == () and "own_broken" not in sys.modules
 
 
 def test_a_name_of_two_packages_is_an_error_only_when_it_is_used(folder, monkeypatch):
@@ -139,13 +142,14 @@ def test_a_name_of_two_packages_is_an_error_only_when_it_is_used(folder, monkeyp
     install(folder, "two-things", "second = own_broken:Thing\nfirst = own_broken:factory")
     install(folder, "other-things", "second = own_guess:Thing")
     assert (
-        find("first", "own.things").package == "two-things" and find("third", "own.things") is None
+        find_plugin("first", "own.things").package == "two-things"
+        and find_plugin("third", "own.things") is None
     )
     with pytest.raises(
         ValueError,
         match="second is declared by the packages other-things and two-things; uninstall",
     ):
-        find("second", "own.things")
+        find_plugin("second", "own.things")
 
 
 def test_only_code_that_nobody_named_is_foreign(folder, monkeypatch):
@@ -153,7 +157,7 @@ def test_only_code_that_nobody_named_is_foreign(folder, monkeypatch):
     (folder / "own_guess.py").write_text(GOOD)
     install(folder, "two-things", "first = own_guess:factory")
     assert is_foreign("first", "own.things")
-    load("own_guess:factory", "thing")
+    import_object("own_guess:factory", "thing")
     assert not is_foreign("first", "own.things") and not is_foreign("grpo", "own.things")
     # Any function of any module can be written so, `os:system` among them.
     assert is_foreign("own_guess:factory", "own.things") and is_foreign("os:system", "own.things")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngym.tools.thoughts import SPELLINGS, thought_marks, thoughts_end, without_thoughts
+from turngym.tools.thoughts import SPELLINGS, end_of_last_thought, thought_marks, without_thoughts
 
 MARKS = {
     "think": ("<think>", "</think>"),
@@ -90,7 +90,7 @@ def test_an_answer_that_is_only_mentioned_in_a_thought_is_none():
 
 def test_the_last_thought_ends_behind_its_mark():
     texts = {"a": 0, "<think>a": 0, "<think>a</think>b": 16, "a[/THINK]b</think>c": 18}
-    assert {text: thoughts_end(text) for text in texts} == texts
+    assert {text: end_of_last_thought(text) for text in texts} == texts
 
 
 @settings(deadline=None)

@@ -10,7 +10,7 @@ from turngym.tests.support.packages import install, working_in
 from turngym.tools import get_format
 from turngym.tools.base import Tool
 from turngym.tools.formats import ToolCall
-from turngym.tools.plugins import GROUP, load_tools
+from turngym.tools.plugins import TOOLS_GROUP, load_tools
 
 OWN = '''
 class Notes:
@@ -92,12 +92,12 @@ def test_a_package_declares_tools_by_name(folder, monkeypatch):
     install(
         folder,
         "good-tools",
-        GROUP,
+        TOOLS_GROUP,
         shout="own_tools:shout",
         gone="own_tool:shout",
         twice="own_tools:shout",
     )
-    install(folder, "more-tools", GROUP, twice="own_tools:shout")
+    install(folder, "more-tools", TOOLS_GROUP, twice="own_tools:shout")
     assert reserved_choices({"tools": "shout, other"}) == [
         "tools=shout"
     ]  # that there is no other, `make` says

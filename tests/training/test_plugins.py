@@ -118,7 +118,7 @@ def packages(tmp_path, monkeypatch):
             registry.GROUP,
             **{"my/Parrot-v0": "my_worlds:Parrot", "my/Gone-v0": "my_w:P"},
         )
-        install(site, "my-tools", plugins.GROUP, shout="my_tools:shout")
+        install(site, "my-tools", plugins.TOOLS_GROUP, shout="my_tools:shout")
         yield site
         for name in ("my_methods", "my_worlds", "my_raising"):
             sys.modules.pop(name, None)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from turngym.agents.evaluation.scores import Interval, Report
-from turngym.tools.progress import going_on
+from turngym.tools.progress import current_work
 from turngym.training.cli import compare as command
 from turngym.training.cli import train as commands
 from turngym.training.comparison import results
@@ -85,7 +85,7 @@ def seen(records):
     """Pass records on, and collect what there is to see of the work when the next one is asked for."""
     for record in records:
         yield record
-        SEEN.append([(work.what, work.done, work.total, work.text) for work in going_on()])
+        SEEN.append([(work.what, work.done, work.total, work.text) for work in current_work()])
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_the_progress_of_a_run_is_its_last_step():
     commands.watch(seen(records(11)), 11, Console(quiet=True))
     step = "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
     assert SEEN[0] == [("step", 0, 11, "")] and SEEN[4] == [("step", 4, 11, step)]
-    assert going_on() == ()
+    assert current_work() == ()
 
 
 def test_the_last_table_compares_what_the_summary_holds():

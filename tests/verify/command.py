@@ -11,7 +11,7 @@ from rich.markup import escape
 from turngym.agents.cli.terminal import Shown, console, mistakes
 from turngym.tests.verify.areas import AREAS
 from turngym.tests.verify.rows import Row, run
-from turngym.tools.progress import Work
+from turngym.tools.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Verify(Shown):
         with (
             self.shown(),
             mistakes((ValueError, OSError)),
-            Work(f"verify {name}", text="counting rows") as work,
+            Progress(f"verify {name}", text="counting rows") as work,
         ):
             good = run(self.area, show)
         seconds = time.monotonic() - began

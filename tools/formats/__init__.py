@@ -10,7 +10,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..checks import pick
+from ..checks import look_up
 from .base import Format, Parsed, ToolCall
 from .fenced import Fenced
 from .hermes import Hermes
@@ -27,7 +27,7 @@ FORMATS: dict[str, Format] = {
 
 def get_format(name: str) -> Format:
     """Return the format of a name; raises ValueError with the nearest name."""
-    return pick(FORMATS, "tool-call format", name)
+    return look_up(FORMATS, "tool-call format", name)
 
 
 def text_format(schemas: Sequence[dict[str, Any]]) -> Format:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
-from ..checks import brief
+from ..checks import shorten
 from ..thoughts import Mark, outside_thoughts, thought_marks, without_thoughts
 
 # Limits of the brackets of a call, which bound the time that one call can take.
@@ -369,4 +369,4 @@ def check_tool(name: str, tools: Sequence[str]) -> None:
     if name in tools:
         return
     known = f"the tools are {', '.join(tools)}" if tools else "there are no tools"
-    raise ValueError(f"there is no tool {brief(name)!r}; {known}")
+    raise ValueError(f"there is no tool {shorten(name)!r}; {known}")

@@ -79,7 +79,7 @@ class Fenced(Format):
         return f"```python\n{code}\n```"
 
 
-def unfenced(code: str) -> str:
+def remove_fence(code: str) -> str:
     """Return the code inside a Markdown fence, if there is one around all of it.
 
     Some models put a fence around the code in a call's arguments.

@@ -33,7 +33,7 @@ FOREIGN = {
 OWN = ("hermes", "llama-json", "pythonic", "tags")
 
 
-def foreign_call(
+def find_foreign_call(
     text: str, style: str, tools: Sequence[str], malformed: bool = False
 ) -> str | None:
     """Return the name of the foreign format in which a reply writes a call; None if there is none.

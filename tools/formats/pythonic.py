@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
-from ..checks import brief
+from ..checks import shorten
 from .base import LARGEST, Format, ToolCall, check_tool, find_closing_bracket
 
 _NAME = r"[^\W\d][\w.]*+"
@@ -164,7 +164,7 @@ class _Reader:
 
     def describe_token(self) -> str:
         """Return the latest token for messages."""
-        return repr(brief(self.token)) if self.token else "the end"
+        return repr(shorten(self.token)) if self.token else "the end"
 
     def iterate_members(self, closer: str) -> Iterator[None]:
         """Yield once for each member of a bracket, which the caller must read before it continues.
@@ -190,10 +190,10 @@ class _Reader:
                 )
             name = self.token
             if name in arguments:
-                raise ValueError(f"the argument {brief(name)!r} is given twice")
+                raise ValueError(f"the argument {shorten(name)!r} is given twice")
             if self.next_token() != "=":
                 raise ValueError(
-                    f"expected = behind {brief(name)!r}, found {self.describe_token()}"
+                    f"expected = behind {shorten(name)!r}, found {self.describe_token()}"
                 )
             arguments[name] = self.read_value()
         return arguments
@@ -258,7 +258,7 @@ def _parse_number(digits: str) -> int | float:
         return int(digits)
     value = float(digits)
     if not isfinite(value):
-        raise ValueError(f"the number {brief(digits)} is too large")
+        raise ValueError(f"the number {shorten(digits)} is too large")
     return value
 
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeVar, overload
 
-from ..checks import brief
+from ..checks import shorten
 from .failures import ShapeError
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class Node:
             shown = "a list"
         else:
             shown = repr(self.value)
-        return ShapeError(f"{self.path or 'the JSON'} is {brief(shown)}; expected {expected}")
+        return ShapeError(f"{self.path or 'the JSON'} is {shorten(shown)}; expected {expected}")
 
 
 class Nodes(Sequence[Node]):

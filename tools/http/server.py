@@ -33,7 +33,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Any], Awaitable[None]]
 
 
-def patient_server(app: Any, **settings: Any) -> Any:
+def make_patient_server(app: Any, **settings: Any) -> Any:
     """Return a `uvicorn.Server` that closes connections whose clients let it wait.
 
     Args:
@@ -72,7 +72,7 @@ class Refusal(Exception):
         ]
 
 
-def admit(hosts: Hosts, scope: Scope) -> None:
+def check_host_and_origin(hosts: Hosts, scope: Scope) -> None:
     """Raise `Refusal` if a request is for another host, or made by a page of another site."""
     host_headers: list[str] = []
     origin_headers: list[str] = []
@@ -87,7 +87,7 @@ def admit(hosts: Hosts, scope: Scope) -> None:
         raise Refusal(stranger.status, stranger.why)
 
 
-async def body_of(receive: Receive) -> AsyncIterator[bytes]:
+async def iterate_body(receive: Receive) -> AsyncIterator[bytes]:
     """Yield the chunks of a request's body; raises ConnectionError if the client disconnects."""
     has_more = True
     while has_more:
@@ -98,7 +98,7 @@ async def body_of(receive: Receive) -> AsyncIterator[bytes]:
         yield bytes(message["body"])
 
 
-async def refuse(refusal: Refusal, body: AsyncIterator[bytes], send: Send) -> None:
+async def send_refusal(refusal: Refusal, body: AsyncIterator[bytes], send: Send) -> None:
     """Send a refusal as JSON.
 
     Args:
@@ -125,7 +125,7 @@ async def refuse(refusal: Refusal, body: AsyncIterator[bytes], send: Send) -> No
     await send({"type": "http.response.body", "body": answer})
 
 
-class Share:
+class MemoryShare:
     """The bytes that one request has in memory, counted in a `HeldBytes`."""
 
     def __init__(self, pool: "HeldBytes") -> None:
@@ -164,16 +164,16 @@ class Share:
         self._is_open = False
 
 
-class HeldBytes:
+class MemoryUse:
     """The bytes that all requests together have in memory."""
 
     def __init__(self) -> None:
         self.held = 0
 
     @contextmanager
-    def share(self) -> Iterator[Share]:
+    def share(self) -> Iterator[MemoryShare]:
         """Yield the share of one request, whose bytes are given back at the end of the context."""
-        share = Share(self)
+        share = MemoryShare(self)
         try:
             yield share
         finally:

@@ -97,8 +97,8 @@ class PythonSession:
         """
         self.control.settimeout(max(seconds, 0.001))
         try:
-            message, descriptors, sender_pid = messages.receive_from(self.control)
-            messages.close(*descriptors)
+            message, descriptors, sender_pid = messages.receive_packet_with_sender(self.control)
+            messages.close_descriptors(*descriptors)
             if "failed" in message:
                 raise OSError(message["failed"])
             self.process = os.pidfd_open(sender_pid)
@@ -229,9 +229,9 @@ class PythonSession:
         """Send a request to the worker, with descriptors, which are closed here."""
         try:
             with contextlib.suppress(OSError):  # it is dead, which is found out at once
-                messages.send(self.control, message, descriptors)
+                messages.send_packet(self.control, message, descriptors)
         finally:
-            messages.close(*descriptors)
+            messages.close_descriptors(*descriptors)
 
     def _collect_output(self, key: str | None, deadline: float, output: bytearray) -> Status | None:
         """Collect output until the program ends or exceeds a limit.
@@ -282,8 +282,8 @@ class PythonSession:
         """
         self.control.settimeout(max(deadline - time.monotonic(), 0.001))
         with contextlib.suppress(TimeoutError, ValueError):
-            message, descriptors = messages.receive(self.control)
-            messages.close(*descriptors)
+            message, descriptors = messages.receive_packet(self.control)
+            messages.close_descriptors(*descriptors)
             if message.get("key") == key:
                 return message
         time.sleep(_STRAY_PACKET_PAUSE)
@@ -338,7 +338,7 @@ class PythonSession:
         """
         group = self.group
         group.read_exit(0)
-        all_ended = group.out_of_memory or messages.wait(group.init, 0)
+        all_ended = group.out_of_memory or messages.wait_until_readable(group.init, 0)
         # The pipe may have up to three reports: the server's, that of whoever reaps the worker, and
         # its own end.
         deadline = time.monotonic() + _EXIT_REPORT_SECONDS
@@ -355,7 +355,7 @@ class PythonSession:
         """Kill this session's processes, not those of its forks, and wait until its worker ends."""
         if self.process >= 0:
             linux.kill_tree(self.process)
-            messages.wait(self.process, DEADLINE)
+            messages.wait_until_readable(self.process, DEADLINE)
 
     def _drain_output(self, output: bytearray) -> bool:
         """Move what is in the pipe to `output`, up to `OUTPUT_CAP` bytes in all.
@@ -398,7 +398,7 @@ class SessionEnds(NamedTuple):
 
 def _open_session_ends() -> SessionEnds:
     """Make a packet connection and a pipe; if there is no room, OSError, with nothing left open."""
-    control, worker_control = messages.pair(senders=True)
+    control, worker_control = messages.packet_pair(senders=True)
     try:
         output, worker_output = os.pipe()
     except OSError:
@@ -457,7 +457,7 @@ def _release_session(
     """Leave the group, which ends with its last member, and close the session's descriptors."""
     control.close()
     group.leave(member)
-    messages.close(*descriptors)
+    messages.close_descriptors(*descriptors)
 
 
 def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> PythonSession:
@@ -481,8 +481,10 @@ def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Pytho
             failure = ToolFailure(f"no Python session can be opened: {error}")
             continue
         control, output, exit_pipe, *group_events, init = descriptors
-        if messages.wait(init, 0):  # it ended unused, with the zygote that it came from
-            messages.close(*descriptors)
+        if messages.wait_until_readable(
+            init, 0
+        ):  # it ended unused, with the zygote that it came from
+            messages.close_descriptors(*descriptors)
             continue
         group = SessionGroup(
             server, message["serial"], message["folder"], init, exit_pipe, *group_events

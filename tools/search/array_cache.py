@@ -38,14 +38,14 @@ def cache_folder(name: str = "search") -> Path:
     return user_cache / "turngym" / name
 
 
-def digest(values: Iterable[object]) -> str:
+def digest_values(values: Iterable[object]) -> str:
     """Return the sha256 of a sequence of JSON values, different for any two sequences."""
     # JSON escapes line breaks, so one behind each value separates the values unambiguously.
     lines = [json.dumps(value).encode() + b"\n" for value in values]
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def kept(
+def load_or_make_arrays(
     folder: Path | None, key: str, make: Callable[[], Arrays], earlier_keys: Sequence[str] = ()
 ) -> Arrays:
     """Load the arrays cached under `key`; if there are none, make and cache them.
@@ -192,7 +192,7 @@ class Texts:
         return i if i < len(self) and self[i] == text else None
 
 
-def joined(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def join_texts(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the two arrays that `Texts` takes: all bytes, and where each text ends."""
     texts = list(texts)
     data = np.frombuffer(b"".join(texts), np.uint8)

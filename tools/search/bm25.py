@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..progress import track
-from .array_cache import Arrays, Texts, cache_folder, digest, joined, kept
+from .array_cache import Arrays, Texts, cache_folder, digest_values, join_texts, load_or_make_arrays
 from .corpus import content_digest, rank_top_k, read_corpus
 from .retriever import Passage
 from .unspaced import fold_words, has_unspaced, remove_unspaced, split_passage, split_query
@@ -254,9 +254,9 @@ def _load_or_build_index(corpus: Path, cache: Path | None, *, k1: float, b: floa
         return _build_index(passages, k1=k1, b=b)
 
     *earlier_keys, key = [
-        digest([index_version, *settings]) for index_version in range(1, _INDEX_VERSION + 1)
+        digest_values([index_version, *settings]) for index_version in range(1, _INDEX_VERSION + 1)
     ]
-    return kept(cache, key, read_and_build, earlier_keys)
+    return load_or_make_arrays(cache, key, read_and_build, earlier_keys)
 
 
 def _build_index(passages: Sequence[Passage], *, k1: float, b: float) -> Arrays:
@@ -270,7 +270,7 @@ def _build_index(passages: Sequence[Passage], *, k1: float, b: float) -> Arrays:
     for passage in track(passages, "indexing", len(passages)):
         title_terms = stem_words(passage.title) * TITLE_WEIGHT
         passage_terms.append(title_terms + stem_words(passage.text))
-    data, ends = joined(
+    data, ends = join_texts(
         json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages
     )
     return {
@@ -299,7 +299,7 @@ def _build_term_index(text_terms: list[list[str]], *, prefix: str, engine: Any) 
     for terms in text_terms:
         distinct_terms.update(terms)
     vocabulary = sorted(distinct_terms, key=str.encode)  # by bytes, as `Texts.find` compares
-    word_data, word_ends = joined(term.encode() for term in vocabulary)
+    word_data, word_ends = join_texts(term.encode() for term in vocabulary)
     arrays: Arrays = {"words": word_data, "word_ends": word_ends}
     if vocabulary:
         term_ids = {term: i for i, term in enumerate(vocabulary)}
@@ -357,7 +357,7 @@ def _build_title_index(passages: Sequence[Passage]) -> Arrays:
             rows_of_word.setdefault(word, []).append(row)
             size_of_title[row] = len(title_words)
     vocabulary = sorted(rows_of_word, key=str.encode)  # by bytes, as `Texts.find` compares
-    word_data, word_ends = joined(word.encode() for word in vocabulary)
+    word_data, word_ends = join_texts(word.encode() for word in vocabulary)
     rows: list[int] = []
     starts = [0]
     for word in vocabulary:

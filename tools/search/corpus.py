@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import data_lines
+from ..files import read_data_lines
 from ..progress import track
 from .retriever import Passage, split_contents
 
@@ -82,7 +82,7 @@ def _read_rows(path: Path) -> Iterator[tuple[int, Any]]:
     _check_is_file(path)
     line_number = 0
     try:
-        for line_number, line in enumerate(data_lines(path), start=1):
+        for line_number, line in enumerate(read_data_lines(path), start=1):
             if not line.strip():
                 continue
             # Some editors put a byte order mark in front of the first line.

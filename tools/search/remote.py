@@ -29,7 +29,7 @@ FIXES = {
 _INDEX_NAME = re.compile(r"[^\W_A-Z][^\WA-Z]*(?:[.+-]+[^\WA-Z]+)*")
 
 
-def served(
+def open_search_server(
     url: str, kind: str = "search-r1", index: str | None = None, timeout: float = 10.0
 ) -> Retriever:
     """Return a back end that asks the server at `url`, after checking that the server answers.

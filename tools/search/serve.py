@@ -19,19 +19,19 @@ from ..http.failures import ShapeError
 from ..http.hosts import Hosts, is_loopback
 from ..http.json_values import Node, parse, serialize
 from ..http.server import (
-    HeldBytes,
+    MemoryShare,
+    MemoryUse,
     Receive,
     Refusal,
     Scope,
     Send,
-    Share,
-    admit,
-    body_of,
-    patient_server,
-    refuse,
+    check_host_and_origin,
+    iterate_body,
+    make_patient_server,
+    send_refusal,
 )
 from ..http.server_limits import CONNECTIONS, HEAD, PART
-from ..subprocesses.deadlines import start
+from ..subprocesses.deadlines import start_thread
 from .retriever import Passage, Retriever, SearchFailure, join_contents
 
 QUERIES = 4096  # queries in one request
@@ -78,7 +78,7 @@ def serve(
         ImportError: uvicorn is not installed.
     """
     app = _App(retriever, token, names={host, *allow_hosts})
-    server = patient_server(app, ws="none", lifespan="off")
+    server = make_patient_server(app, ws="none", lifespan="off")
     app.connections = server.server_state.connections
     listener = _listen(host, port, token)
 
@@ -88,7 +88,7 @@ def serve(
             connection.transport.abort()
         await asyncio.sleep(0)  # lets the event loop close them
 
-    server_end = start(lambda: asyncio.run(run()), "turngym-serve")
+    server_end = start_thread(lambda: asyncio.run(run()), "turngym-serve")
     url_host = f"[{host}]" if ":" in host else host
     try:
         yield f"http://{url_host}:{listener.getsockname()[1]}"
@@ -144,27 +144,27 @@ class _App:
         self._authorization = f"Bearer {token}".encode() if token else b""
         self._hosts = Hosts(names)
         self._free_searchers = asyncio.Semaphore(SEARCHERS)
-        self._request_bytes = HeldBytes()
-        self._answer_bytes = HeldBytes()
+        self._request_bytes = MemoryUse()
+        self._answer_bytes = MemoryUse()
         self.connections: Collection[Any] = ()  # of the server, all that are open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        body = body_of(receive)
+        body = iterate_body(receive)
         with self._answer_bytes.share() as answer_share:
             try:
                 answer_parts = await self._answer(scope, body, answer_share)
             except Refusal as refusal:
                 answer_share.close()
                 with suppress(ConnectionError):  # the client is gone
-                    await refuse(refusal, body, send)
+                    await send_refusal(refusal, body, send)
                 return
             except ConnectionError:
                 return
             await _send_answer(answer_parts, answer_share, send)
 
     async def _answer(
-        self, scope: Scope, body: AsyncIterator[bytes], answer_share: Share
+        self, scope: Scope, body: AsyncIterator[bytes], answer_share: MemoryShare
     ) -> list[bytes]:
         """Return the JSON that answers a request, in parts.
 
@@ -195,7 +195,7 @@ class _App:
         if b"content-length" in headers and b"transfer-encoding" in headers:
             # A proxy in front could read the body's end elsewhere (request smuggling).
             raise Refusal(400, "it has both Content-Length and Transfer-Encoding; send one of them")
-        admit(self._hosts, scope)
+        check_host_and_origin(self._hosts, scope)
         if self._authorization:
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self._authorization):
@@ -205,7 +205,7 @@ class _App:
         if len(self.connections) > CONNECTIONS:
             raise Refusal(503, f"there are more than {CONNECTIONS} connections", retry_after="1")
 
-    async def _retrieve(self, body: AsyncIterator[bytes], answer_share: Share) -> list[bytes]:
+    async def _retrieve(self, body: AsyncIterator[bytes], answer_share: MemoryShare) -> list[bytes]:
         """Read the body of `POST /retrieve` and return its answer in parts."""
         received = bytearray()
         with self._request_bytes.share() as request_share:
@@ -219,7 +219,9 @@ class _App:
             request = _parse_request(bytes(received))
             return await self._search_all(request, answer_share)
 
-    async def _search_all(self, request: _RetrieveRequest, answer_share: Share) -> list[bytes]:
+    async def _search_all(
+        self, request: _RetrieveRequest, answer_share: MemoryShare
+    ) -> list[bytes]:
         """Return the answer in parts: a frame around one part per query."""
         results: list[bytes] = []
         try:
@@ -242,7 +244,9 @@ class _App:
         answer_parts.append(b"]}")
         return answer_parts
 
-    async def _search(self, query: str, request: _RetrieveRequest, answer_share: Share) -> bytes:
+    async def _search(
+        self, query: str, request: _RetrieveRequest, answer_share: MemoryShare
+    ) -> bytes:
         """Return the passages for one query as JSON, counted in `answer_share`."""
 
         def search_and_serialize() -> bytes:
@@ -250,7 +254,7 @@ class _App:
             return _serialize_passages(passages, with_scores=request.with_scores)
 
         async with self._free_searchers:
-            search = start(search_and_serialize, "turngym-serve-search")
+            search = start_thread(search_and_serialize, "turngym-serve-search")
             result = await asyncio.wrap_future(search)
         if answer_share.held + len(result) > ANSWERS:
             raise Refusal(422, f"the answer has more than {ANSWERS} bytes; ask for fewer passages")
@@ -258,7 +262,7 @@ class _App:
         return result
 
 
-async def _send_answer(answer_parts: list[bytes], answer_share: Share, send: Send) -> None:
+async def _send_answer(answer_parts: list[bytes], answer_share: MemoryShare, send: Send) -> None:
     """Send an answer in pieces of `PART` bytes, and empty `answer_parts`.
 
     `send` waits until the client takes a piece. Until then the answer is here, where it is counted

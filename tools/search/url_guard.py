@@ -16,7 +16,7 @@ from urllib.parse import quote, urljoin
 
 import httpx
 
-from ..subprocesses.deadlines import within
+from ..subprocesses.deadlines import call_within
 
 Resolve = Callable[[str, int], Sequence[str]]  # host and port to the host's addresses
 PORTS = {"http": 80, "https": 443}
@@ -185,7 +185,9 @@ class Guard:
             raise Blocked(f"{host} is not a public host")
         addresses: Sequence[str] = [host]
         if not is_address:
-            addresses = within(timeout, lambda: self._resolve(host, port), "a host name's lookup")
+            addresses = call_within(
+                timeout, lambda: self._resolve(host, port), "a host name's lookup"
+            )
         if not addresses:
             raise OSError(f"{host} has no address")
         if not is_allowed and not all(is_public(address) for address in addresses):

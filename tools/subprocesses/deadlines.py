@@ -11,7 +11,7 @@ class Overdue(RuntimeError):
     """A call did not return in time and was abandoned; its thread may still run."""
 
 
-def start(work: Callable[[], T], name: str) -> "Future[T]":
+def start_thread(work: Callable[[], T], name: str) -> "Future[T]":
     """Run a function on a new daemon thread.
 
     Unlike the threads of an executor, a daemon thread does not keep the process alive.
@@ -36,7 +36,7 @@ def start(work: Callable[[], T], name: str) -> "Future[T]":
     return future
 
 
-def within(seconds: float, work: Callable[[], T], name: str) -> T:
+def call_within(seconds: float, work: Callable[[], T], name: str) -> T:
     """Run a function on a new daemon thread and wait for its result, but not longer than `seconds`.
 
     Args:
@@ -47,7 +47,7 @@ def within(seconds: float, work: Callable[[], T], name: str) -> T:
     Raises:
         Overdue: It is late.
     """
-    future = start(work, name)
+    future = start_thread(work, name)
     try:
         return future.result(seconds)
     except TimeoutError:

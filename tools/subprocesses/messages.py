@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 MAX_FRAME = 8 * 2**20  # bytes of the JSON in a frame
-PACKET = 4096  # bytes of a packet at most
+MAX_PACKET = 4096  # bytes of a packet at most
 # Kinds of reports on an exit pipe.
 EXIT = 0  # the worker has ended; the value is its wait status
 MEMORY = 1  # the boundary is ended because of its memory
@@ -41,7 +41,7 @@ _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 def write_frame(sock: socket.socket, payload: Any) -> None:
     """Send a JSON value as a frame; raises ValueError if it has more than `MAX_FRAME` bytes."""
-    sock.sendall(encode(payload))
+    sock.sendall(encode_frame(payload))
 
 
 def read_frame(sock: socket.socket, until: float | None = None) -> Any:
@@ -63,7 +63,7 @@ def read_frame(sock: socket.socket, until: float | None = None) -> Any:
     return json.loads(read_exactly(sock, length, until))
 
 
-def encode(payload: Any) -> bytes:
+def encode_frame(payload: Any) -> bytes:
     """Return the frame of a JSON value; raises ValueError if it has more than `MAX_FRAME` bytes."""
     # `json.dumps` escapes all but ASCII, and so carries lone surrogates, which UTF-8 cannot.
     body = json.dumps(payload).encode("ascii")
@@ -142,7 +142,7 @@ class Packet(NamedTuple):
     sender: int
 
 
-def pair(*, senders: bool = False) -> tuple[socket.socket, socket.socket]:
+def packet_pair(*, senders: bool = False) -> tuple[socket.socket, socket.socket]:
     """Return the two ends of a packet connection.
 
     With `senders` the kernel tells the first end which process sent each packet.
@@ -152,7 +152,9 @@ def pair(*, senders: bool = False) -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def send(sock: socket.socket, message: dict[str, Any] | bytes, fds: Sequence[int] = ()) -> None:
+def send_packet(
+    sock: socket.socket, message: dict[str, Any] | bytes, fds: Sequence[int] = ()
+) -> None:
     """Send one packet.
 
     Args:
@@ -171,16 +173,16 @@ def send(sock: socket.socket, message: dict[str, Any] | bytes, fds: Sequence[int
     sock.sendmsg([body], ancillary)
 
 
-def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def receive_packet(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Receive one packet; return its JSON object and its descriptors.
 
     The errors are those of `receive_from`.
     """
-    packet = receive_from(sock)
+    packet = receive_packet_with_sender(sock)
     return packet.message, packet.fds
 
 
-def receive_from(sock: socket.socket) -> Packet:
+def receive_packet_with_sender(sock: socket.socket) -> Packet:
     """Receive one packet, and the number of the process that sent it.
 
     Raises:
@@ -188,7 +190,7 @@ def receive_from(sock: socket.socket) -> Packet:
         TimeoutError: The socket's timeout has passed.
         ValueError: The packet is no JSON object, or was too large; its descriptors are closed.
     """
-    body, ancillary, flags, _ = sock.recvmsg(PACKET, _ANCILLARY_SIZE, socket.MSG_CMSG_CLOEXEC)
+    body, ancillary, flags, _ = sock.recvmsg(MAX_PACKET, _ANCILLARY_SIZE, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     sender = 0
     for _, kind, data in ancillary:
@@ -207,7 +209,7 @@ def receive_from(sock: socket.socket) -> Packet:
         if flags & _TRUNCATED or not isinstance(message, dict):
             raise ValueError("not a message")
     except BaseException:
-        close(*fds)
+        close_descriptors(*fds)
         raise
     return Packet(message, fds, sender)
 
@@ -215,7 +217,7 @@ def receive_from(sock: socket.socket) -> Packet:
 # --- exit pipes, and calls of the system that children need as well
 
 
-def report(fd: int, kind: int, value: int = 0) -> None:
+def write_exit_report(fd: int, kind: int, value: int = 0) -> None:
     """Write a report to an exit pipe, whether or not anyone still reads it.
 
     Args:
@@ -227,19 +229,19 @@ def report(fd: int, kind: int, value: int = 0) -> None:
         os.write(fd, _REPORT.pack(kind, value))
 
 
-def reports(fd: int) -> list[tuple[int, int]]:
+def read_exit_reports(fd: int) -> list[tuple[int, int]]:
     """Read the reports that are in an exit pipe, as pairs of kind and value; none at its end."""
     return list(_REPORT.iter_unpack(os.read(fd, _REPORT.size * 16)))
 
 
-def wait(fd: int | socket.socket, timeout: float) -> bool:
+def wait_until_readable(fd: int | socket.socket, timeout: float) -> bool:
     """Wait up to `timeout` seconds; return whether `fd` is readable or at its end by then."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(max(0, timeout) * 1000))
 
 
-def limit(kind: int, most: int, pid: int = 0) -> None:
+def set_resource_limit(kind: int, most: int, pid: int = 0) -> None:
     """Set a resource limit of a process of this user, but not above its present hard limit.
 
     Args:
@@ -253,7 +255,7 @@ def limit(kind: int, most: int, pid: int = 0) -> None:
     resource.prlimit(pid, kind, (most, most))
 
 
-def close(*fds: int) -> None:
+def close_descriptors(*fds: int) -> None:
     """Close descriptors."""
     for fd in fds:
         os.close(fd)

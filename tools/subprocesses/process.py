@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from . import messages
-from .deadlines import start
+from .deadlines import start_thread
 
 START_SECONDS = 60.0  # until a worker of a pool must be ready
 # CPU time of a worker of a pool, so that one whose parent was killed in the middle of an answer
@@ -77,11 +77,11 @@ class Child:
             self._start(argv, cwd, env, fds)
         # A child that has ended already is reported by the first request.
         with contextlib.suppress(ProcessLookupError):
-            messages.limit(resource.RLIMIT_CORE, 0, self.pid)
+            messages.set_resource_limit(resource.RLIMIT_CORE, 0, self.pid)
             if memory_mb is not None:
-                messages.limit(resource.RLIMIT_AS, memory_mb * 2**20, self.pid)
+                messages.set_resource_limit(resource.RLIMIT_AS, memory_mb * 2**20, self.pid)
             if cpu_seconds is not None:
-                messages.limit(resource.RLIMIT_CPU, cpu_seconds, self.pid)
+                messages.set_resource_limit(resource.RLIMIT_CPU, cpu_seconds, self.pid)
 
     def _start(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, fds: Sequence[int]
@@ -153,7 +153,7 @@ class Child:
         with self._request_lock:
             if not self._usable:
                 raise Died("the child has already ended")
-            frame = messages.encode(payload)
+            frame = messages.encode_frame(payload)
             until = time.monotonic() + deadline
             try:
                 self._socket.settimeout(deadline)
@@ -328,7 +328,7 @@ class Pool:
         del self._answer_counts[worker]
         # If no thread can start, the next request finds no free worker and starts one.
         with contextlib.suppress(RuntimeError):
-            future = start(partial(self._start_worker, worker), f"start {self.script.name}")
+            future = start_thread(partial(self._start_worker, worker), f"start {self.script.name}")
             self._free_workers.insert(0, future.result)  # taken last, as it is still starting
 
     def _start_worker(self, predecessor: Child | None = None) -> Child:

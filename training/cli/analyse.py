@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from ...agents.cli.terminal import Shown, console, mistakes
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..metrics.entropy_analysis import analyse
 from .train import show_tables
 
@@ -33,7 +33,7 @@ class Analyse(Shown):
             if not self.folders:
                 raise ValueError("name a folder: turngym analyse RUN")
             out = self.out or (self.folders[0] if len(self.folders) == 1 else Path()) / NAME
-            with self.shown(), Work("analysing"):
+            with self.shown(), Progress("analysing"):
                 found = analyse(self.folders, out, self.bleu)
         from ..comparison.outcomes import Table
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from ...agents.cli.terminal import mistakes
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from .compare import _resumable, _Runs
 from .train import show_tables
 
@@ -36,7 +36,7 @@ class Claims(_Runs):
 
     def run(self) -> int:
         with self.shown() as notes:
-            with mistakes(), Work("getting ready"):
+            with mistakes(), Progress("getting ready"):
                 from ..comparison import claims
                 from ..comparison.diagnosis import begin
                 from ..comparison.plan import carry_out
@@ -61,7 +61,7 @@ class Claims(_Runs):
                 if plan.start:
                     begin(*plan.start, folder / claims.START)
                 carry_out(trials, self.workers, say, make=partial(claims.make, plan.claims))
-            with mistakes(), Work("judging"):
+            with mistakes(), Progress("judging"):
                 table = claims.write(plan)
         show_tables([table], folder, claims.FILES)
         return 0

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ...agents.cli.terminal import Shown, console, mistakes
 from ...tools.checks import did_you_mean
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..methods import controls_entropy
 from ..runs.config import listed_recipes, recipe_names
 from .train import RECIPE, show_tables, watch, write_report
@@ -93,8 +93,8 @@ class Compare(_Runs):
 
     def run(self) -> int:
         with self.shown() as notes:
-            with mistakes(), Work("getting ready"):
-                from ...agents.journal.trees import writable
+            with mistakes(), Progress("getting ready"):
+                from ...agents.journal.trees import make_writable_folder
                 from ..comparison import diagnosis, outcomes
                 from ..comparison.measure import Final
                 from ..comparison.plan import REPORTS
@@ -126,7 +126,7 @@ class Compare(_Runs):
                 tuning = check_tuning(self.tune, plan) if self.tune else None
                 if tuning is None:
                     plan.check()  # judged runs of a tuned comparison are checked once it is tuned
-                writable(plan.folder)
+                make_writable_folder(plan.folder)
             what = (
                 f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
             )
@@ -259,7 +259,7 @@ def watch_comparison(
     steps = sum(
         trial.config.schedule.steps for number, trial in enumerate(trials) if number not in kept
     )
-    with Work("all steps", steps) as whole:
+    with Progress("all steps", steps) as whole:
         whole.reach(0)
         for number, trial in enumerate(trials):
             place = f"{number + 1}/{len(trials)}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...agents.cli.terminal import console, mistakes
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from .compare import _resumable, _Runs
 from .train import show_tables, write_report
 
@@ -23,15 +23,15 @@ class Demo(_Runs):
 
     def run(self) -> int:
         with self.shown() as notes:
-            with mistakes(), Work("getting ready"):
-                from ...agents.journal.trees import writable
+            with mistakes(), Progress("getting ready"):
+                from ...agents.journal.trees import make_writable_folder
                 from ..comparison import demo, diagnosis, outcomes
                 from ..comparison.plan import REPORTS, carry_out
 
                 self.check()
                 plan = demo.plan(self.seed, self.out, self.resume)
                 plan.check()
-                writable(plan.folder)
+                make_writable_folder(plan.folder)
             say = partial(notes.print, markup=False, soft_wrap=True)
             say(
                 "An agent may guess, which is right in a third of the tasks, or ask, which always succeeds once it can "

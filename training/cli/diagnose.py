@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from ...agents.cli.terminal import mistakes
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from .compare import _resumable, _Runs
 from .train import show_tables
 
@@ -37,7 +37,7 @@ class Diagnose(_Runs):
 
     def run(self) -> int:
         with self.shown() as notes:
-            with mistakes(), Work("getting ready"):
+            with mistakes(), Progress("getting ready"):
                 from ..comparison import diagnosis
                 from ..comparison.outcomes import foresight
                 from ..comparison.plan import carry_out, check_picture

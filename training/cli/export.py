@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from ...agents.cli.terminal import Shown, console, mistakes
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..runs.export import about_template, execute, prepare
 
 
@@ -26,7 +26,7 @@ class Export(Shown):
     """Write the whole model with the LoRA update in its weights, in place of the adapter."""
 
     def run(self) -> int:
-        with self.shown(), mistakes(), Work("exporting", text=str(self.run_folder)):
+        with self.shown(), mistakes(), Progress("exporting", text=str(self.run_folder)):
             if self.merged and self.to != "model":
                 raise ValueError(
                     f"--to {self.to} is for an evaluation, and --merged for a run; leave one of them out"

@@ -23,7 +23,7 @@ from ...envs import choices
 from ...envs.options import EnvOptions
 from ...envs.reserved_choices import far_choices, reserved_choices
 from ...tools.files import read_text
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..methods import check_methods, foreign, plausible
 from ..runs.config import TrainConfig, adjust, from_run, read_recipe, recorded, with_options
 from ..runs.folder import METRICS, SUMMARY
@@ -64,7 +64,7 @@ class Train(Shown):
 
     def run(self) -> int:
         if self.dry_run:
-            with self.shown(), mistakes(), Work("dry run"):
+            with self.shown(), mistakes(), Progress("dry run"):
                 from ..runs.dry_run import dry_run, tell
 
                 return tell(dry_run(self.config, self.recipe, self.named))
@@ -85,7 +85,7 @@ class Train(Shown):
         return 0
 
     def _prepared(self, notes: Console) -> PreparedRun:
-        with mistakes(), Work("getting ready"):
+        with mistakes(), Progress("getting ready"):
             from ..runs import run
 
             config, lines = self._adjusted()
@@ -219,11 +219,15 @@ def _options(args: list[str]) -> argparse.Namespace:
 
 
 def watch(
-    records: Iterable[Any], steps: int, console: Console, run: str = "", whole: Work | None = None
+    records: Iterable[Any],
+    steps: int,
+    console: Console,
+    run: str = "",
+    whole: Progress | None = None,
 ) -> None:
     """Show each record of a run as it comes; of one of several also its name, `run`, and how far the `whole` is."""
     say, before = partial(console.print, markup=False, soft_wrap=True), whole.done if whole else 0
-    with Work(f"{run}: step" if run else "step", steps) as work:
+    with Progress(f"{run}: step" if run else "step", steps) as work:
         for record in records:
             work.reach(record.step)
             if whole:
@@ -285,7 +289,7 @@ def write_report(folder: Path) -> None:
 
     said = f"report: {folder / NAME}"
     try:
-        with Work("writing the report"):
+        with Progress("writing the report"):
             write_page([folder], folder / NAME)
     except (OSError, ValueError) as error:
         said = f"no report: {error}"

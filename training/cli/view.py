@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from ...agents.cli.terminal import Shown, console, mistakes
-from ...tools.progress import Work
+from ...tools.progress import Progress
 
 PICTURES = (".png", ".svg")
 
@@ -50,7 +50,7 @@ class View(Shown):
                 from ..report.data import read
                 from ..report.text import show
 
-                with self.shown(), Work("reading"):
+                with self.shown(), Progress("reading"):
                     found = read(folders)
                 show(found, console)
             elif self.live:
@@ -60,7 +60,7 @@ class View(Shown):
                     console.print(f"{url}  (Ctrl-C ends it)", soft_wrap=True, markup=False)
                     threading.Event().wait()
             else:
-                with self.shown(), Work("drawing"):
+                with self.shown(), Progress("drawing"):
                     self._write(
                         folders,
                         self.out or (folders[0] if len(folders) == 1 else Path()) / "report.html",

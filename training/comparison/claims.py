@@ -15,7 +15,7 @@ from typing import Any
 from ... import __version__
 from ...agents.evaluation.scores import grouped
 from ...agents.evaluation.statistics import CONFIDENCE, Estimate, mean_of
-from ...agents.journal.trees import writable, write_file
+from ...agents.journal.trees import make_writable_folder, write_file
 from ...agents.models.folder import read_toml
 from ...envs.reserved_choices import refuse_unnamed
 from ...envs.tasks import did_you_mean
@@ -131,7 +131,7 @@ def plan(
         start,
     )
     study.comparison.check()
-    writable(folder)
+    make_writable_folder(folder)
     study.comparison.write()
     return study
 

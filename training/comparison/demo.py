@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from ...agents.journal.trees import read_trees
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..runs.run import free_folder
 from . import diagnosis
 from .measure import Final, Measured
@@ -60,7 +60,7 @@ class LiveRuns:
 class _LiveRun:
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self.work = Work(trial.method, trial.config.schedule.steps)
+        self.work = Progress(trial.method, trial.config.schedule.steps)
         self.steps = list[Measured]()
 
     def look(self) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ...agents.cli.settings import flat
-from ...agents.journal.trees import writable, write_file
+from ...agents.journal.trees import make_writable_folder, write_file
 from ...envs.diagnostic import WORLDS, DiagnosticWorld, Start
 from ...envs.split_episodes import open_split
 from ...envs.tasks import did_you_mean
@@ -237,7 +237,7 @@ def plan(
     diagnosis = Diagnosis(folder, tuple((case, compared(case)) for case in cases))
     for _, comparison in diagnosis.worlds:
         comparison.check()
-    writable(folder)
+    make_writable_folder(folder)
     return diagnosis
 
 

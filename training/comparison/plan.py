@@ -23,8 +23,8 @@ from ... import __version__
 from ...agents.cli.settings import flat
 from ...agents.journal.trees import write_file
 from ...agents.models.resolve import find, setting_of
-from ...tools.files import check_inside, tidy
-from ...tools.progress import Work
+from ...tools.files import refuse_links_out_of, remove_temporary_files
+from ...tools.progress import Progress
 from ..methods import check_methods, foreign
 from ..runs import config as recipes
 from ..runs import run
@@ -123,7 +123,7 @@ class Trial:
         Of a world what each step did is measured too, and its journals go then.
         """
         config, final, began = self.config, self.final, time.process_time()
-        tidy(self.folder, (*WRITTEN, EFFECT, final.file))
+        remove_temporary_files(self.folder, (*WRITTEN, EFFECT, final.file))
         if not (self.begun and run.finished(config)):
             with closing(run.prepare(replace(config, resume=self.begun))) as prepared:
                 yield from run.execute(prepared, partial(self._watch_own_term, prepared))
@@ -262,7 +262,7 @@ class Comparison:
 
     def write(self) -> None:
         """Write the plan: settings and judged seeds, before the first judged run. Raises OSError."""
-        tidy(self.folder, (PLAN,))
+        remove_temporary_files(self.folder, (PLAN,))
         data = {
             "version": __version__,
             "revision": revision(),
@@ -429,8 +429,8 @@ def folder_of(what: str, out: str, resume: bool, files: Iterable[str]) -> Path:
             f"{out} is not empty; continue with --resume, or choose another folder with --out"
         )
     if resume:
-        check_inside(Path(out))
-        tidy(Path(out), files)
+        refuse_links_out_of(Path(out))
+        remove_temporary_files(Path(out), files)
     return Path(out) if out else run.free_folder(what, os.path.lexists)
 
 
@@ -461,7 +461,7 @@ def carry_out(
     def given_up(index: int, why: str) -> str:
         return f"{left[index]} failed at step {left[index].steps}: {why}"
 
-    with Work("all steps", sum(trial.config.schedule.steps for trial in left)) as work:
+    with Progress("all steps", sum(trial.config.schedule.steps for trial in left)) as work:
         look()
         # A process for each run: the memory of one that makes several grows by some 100 MB with every run.
         for done, line in enumerate(in_processes(tasks, workers, look, died, given_up), start=1):

@@ -14,7 +14,7 @@ from ...agents.rollout.path import Actor
 from ...agents.trajectory import Plan, Tree
 from ...envs import TextEnv
 from ...envs.split_episodes import begin
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..control.control import Control, Epoch, State, Verdict
 from ..runs.folder import Logbook, RunState
 from .distributed import Team
@@ -104,6 +104,6 @@ class Rollouts:
         """Return how the policy does on the held-out tasks; the same tasks and keys every time."""
         grow = partial(collect, self.actor, self.valid_env, group=1, key=(self.seed, VALIDATION))
         grow = partial(grow, sampling=self.sampling, deadlines=self.deadlines)
-        with Work("validation"):
+        with Progress("validation"):
             trees = team.grow(grow, self.valid_tasks, partial(logbook.add_incident, at.step))
             return summarize_trees(trees)

@@ -24,7 +24,7 @@ from ...agents.journal.trees import Incident
 from ...agents.trajectory import Tree
 from ...envs.outcomes import EnvFailure
 from ...tools.formats.foreign import describe_format
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from ..control.control import Request, Requests, State, Stats, numbers_of
 from ..data.batch import At, Now
 from ..data.packing import NothingToLearn, Packed, pack
@@ -171,13 +171,13 @@ class Loop:
 
     def _step(self, at: RunState) -> RunState:
         began = time.monotonic()
-        with Work("rollout"):
+        with Progress("rollout"):
             kept, grown, cursor = self.rollouts.train(
                 at, self.learner.control, self.team, self.logbook
             )
         self._tell_foreign(at, grown)
         learning = time.monotonic()
-        with self.team.steady(), Work("learning"):
+        with self.team.steady(), Progress("learning"):
             learned = self._propose(at, kept)
             if learned.packed is not None:
                 first = learned.packed.part(self._parts(learned.packed)[0])

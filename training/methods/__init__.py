@@ -30,7 +30,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...tools.checks import did_you_mean
 from ...tools.files import parse_toml
-from ...tools.plugins import Plugin, declared, find, is_foreign, load, raised
+from ...tools.plugins import (
+    Plugin,
+    declared_plugins,
+    describe_error,
+    find_plugin,
+    import_object,
+    is_foreign,
+)
 from ..control.parameters import Parameter, checked, parameters, read_parameters
 
 if TYPE_CHECKING:
@@ -206,7 +213,7 @@ def controls_entropy(text: str) -> bool:
 
 def others() -> list[Plugin]:
     """Return the methods that installed packages declare; nothing is imported."""
-    return [one for one in declared(GROUP) if one.name not in METHODS]
+    return [one for one in declared_plugins(GROUP) if one.name not in METHODS]
 
 
 def plugin_recipe(name: str) -> Mapping[str, Any]:
@@ -221,7 +228,7 @@ def plugin_recipe(name: str) -> Mapping[str, Any]:
     Raises:
         ValueError: Several packages declare the name, its module cannot be imported, or the line is no recipe of it.
     """
-    plugin = None if name in METHODS else find(name, GROUP)
+    plugin = None if name in METHODS else find_plugin(name, GROUP)
     if plugin is None:
         return {}
     line = re.search(r"^Recipe: (.+)$", _card(name), re.MULTILINE)
@@ -385,11 +392,11 @@ def _row(name: str) -> Method | Callable[..., Control]:
         return METHODS[name]
     spec, what = name, "method"
     if ":" not in name:
-        if (plugin := find(name, GROUP)) is None:
+        if (plugin := find_plugin(name, GROUP)) is None:
             _known("method", name, {*METHODS, *(one.name for one in others())})
             raise AssertionError("unreachable: nobody declares it")
         spec, what = plugin.spec, f"method {name} of the package {plugin.package}"
-    function = load(spec, what)
+    function = import_object(spec, what)
     if not inspect.isfunction(function):
         raise ValueError(
             f"the {what} {spec!r} is a {type(function).__name__}; write a function that returns a Control"
@@ -413,7 +420,7 @@ def _others_function(function: Callable[..., Any], name: str, what: str) -> Call
         except ValueError:
             raise
         except Exception as error:
-            raise ValueError(f"{what} raises {raised(error)}") from error
+            raise ValueError(f"{what} raises {describe_error(error)}") from error
         if not isinstance(made, Control):
             needed = "it must return a turngym.training.control.control.Control"
             raise ValueError(f"{what} returns a {type(made).__name__}; {needed}")

@@ -18,7 +18,7 @@ from typing import Any
 from ...agents.journal.trees import read_trees
 from ...agents.trajectory import Tree
 from ...envs import Outcome, StopReason, outcome_of
-from ...tools.files import names_in, read_bytes
+from ...tools.files import list_names, read_bytes
 from ...tools.progress import track
 from ..runs.config import TrainConfig, from_run
 
@@ -91,7 +91,7 @@ def audit(folder: Path) -> Accounts:
     reported = frozenset(
         tuple(row.get("key", ())) for row in incidents if row.get("kind") == "failed"
     )
-    names = map(_JOURNAL.fullmatch, names_in(folder / "trees", folder))
+    names = map(_JOURNAL.fullmatch, list_names(folder / "trees", folder))
     journals = {int(name[1]): folder / "trees" / name[0] for name in names if name}
     numbers, path = (
         [line["step"] for line in lines],

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ... import __version__
 from ...agents.journal.trees import LONGEST_LINE, VOCABULARY, read_origin, unsealed
-from ...tools.files import LinkRefused, lines_of, names_in, open_plain, read_bytes, read_toml
+from ...tools.files import LinkRefused, list_names, open_plain, read_bytes, read_lines, read_toml
 from ..runs.folder import CONFIG, INCIDENTS, METRICS, MOST_METRICS, SUMMARY
 
 EVAL, SETTINGS, TREES, EPISODES, COMPARE = (
@@ -203,7 +203,7 @@ class Run:
                 read_origin(path, self.folder)
             with open_plain(path, self.folder) as file:
                 for number, line in islice(
-                    enumerate(lines_of(file, LONGEST_LINE, path), 1), headed, None
+                    enumerate(read_lines(file, LONGEST_LINE, path), 1), headed, None
                 ):
                     try:
                         yield f"{name}, line {number}", unsealed(line)
@@ -272,7 +272,7 @@ def _run(folder: Path, name: str) -> Run:
     try:
         steps = (
             re.fullmatch(r"step-(\d{1,12})\.jsonl", name)
-            for name in names_in(folder / "trees", folder)
+            for name in list_names(folder / "trees", folder)
         )
         run.journals.update(
             sorted((int(step[1]), folder / "trees" / step[0]) for step in steps if step)

@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 
 from ...agents.evaluation.scores import Interval
 from ...agents.journal.checkpoint import latest
-from ...agents.journal.trees import writable
+from ...agents.journal.trees import make_writable_folder
 from ...agents.models.folder import CONFIG, TEMPLATE_FILE, read_json
 from ...agents.models.resolve import Source, find
 from .config import TrainConfig, from_run, recorded
@@ -56,7 +56,7 @@ def prepare(run: Path, out: Path, merged: bool) -> PreparedExport:
 def execute(export: PreparedExport) -> Path:
     from ...agents.chat.serving import served
 
-    writable(export.out.parent)
+    make_writable_folder(export.out.parent)
     temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
     try:
         (_merge if export.merged else _adapt)(export, temporary)

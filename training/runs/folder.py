@@ -27,14 +27,14 @@ from ...agents.models.folder import TEMPLATE_FILE
 from ...agents.trajectory import Tree
 from ...tools.files import (
     append_line,
+    list_names,
     make_folder,
-    names_in,
+    name_behind_temporary,
     read_bytes,
     read_text,
     remove,
-    tidy,
+    remove_temporary_files,
     write_file,
-    written_name,
 )
 from ..metrics.alarms import Alarm, alarms
 from .config import Schedule
@@ -265,12 +265,12 @@ class Logbook:
                 f"{self.metrics}, line {len(kept) + 1}: not that of step {len(kept)}; {fix}"
             )
         for folder in (self.trees, self.updates):
-            for name in names_in(folder, self.folder):
+            for name in list_names(folder, self.folder):
                 whole = _STEP.fullmatch(name)
-                left = _LEFT.fullmatch(name) or _STEP.fullmatch(written_name(name) or "")
+                left = _LEFT.fullmatch(name) or _STEP.fullmatch(name_behind_temporary(name) or "")
                 if left or (whole and int(whole[1]) > step):
                     remove(folder / name, self.folder)
-        tidy(self.folder, WRITTEN)
+        remove_temporary_files(self.folder, WRITTEN)
         if (lines := "".join(kept)) != text:
             write_file(self.metrics, lines, self.folder)
         return len(kept) == step + 1

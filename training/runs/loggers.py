@@ -26,17 +26,17 @@ from ...agents.journal.trees import Incident, read_trees
 from ...agents.trajectory import Leaf, Tree
 from ...tools.files import (
     LinkRefused,
-    check_inside,
-    locked,
+    lock_folder,
     make_folder,
     open_plain,
     open_to_append,
     read_text,
     read_toml,
-    tidy,
+    refuse_links_out_of,
+    remove_temporary_files,
     write_file,
 )
-from ...tools.progress import Work
+from ...tools.progress import Progress
 from .folder import CONFIG, METRICS
 
 log = logging.getLogger(__name__)
@@ -283,7 +283,7 @@ def main() -> None:
             range(int(PATIENCE / POLL))
         ):  # that of a run that was killed may be about to end
             try:
-                stack.enter_context(locked(run / LOGGERS / name, run))
+                stack.enter_context(lock_folder(run / LOGGERS / name, run))
                 break
             except BlockingIOError:
                 if not left:
@@ -293,7 +293,7 @@ def main() -> None:
         def heard() -> str:  # what standard input says; it is closed where the run died
             return (sys.stdin.read() or CUT) if select.select([sys.stdin], [], [], POLL)[0] else ""
 
-        tidy(run / LOGGERS / name, (STATE,), run)
+        remove_temporary_files(run / LOGGERS / name, (STATE,), run)
         follow(SINKS[name], run, name, heard)
 
 
@@ -337,7 +337,7 @@ def following(
                     child.stdin.write((ENDED if patience == PATIENCE else CUT).encode())
                     child.stdin.close()
         for name, child in children.items():
-            with Work(f"waiting for {name}"):
+            with Progress(f"waiting for {name}"):
                 try:
                     child.wait(max(until - time.monotonic(), 0.1))
                 except subprocess.TimeoutExpired:
@@ -362,7 +362,7 @@ def _begin(name: str, run: Path) -> subprocess.Popen[bytes]:
     folder = run / LOGGERS / name
     make_folder(run / LOGGERS, run)
     make_folder(folder, run)
-    check_inside(run / LOGGERS)  # its library writes there as it likes
+    refuse_links_out_of(run / LOGGERS)  # its library writes there as it likes
     code, path = (
         f"from {__name__} import main; main()",
         os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),

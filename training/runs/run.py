@@ -20,7 +20,13 @@ from ...agents.engine import Sampling
 from ...agents.engines import open_engine
 from ...agents.evaluation.run import actor_in, checked_chat, pick_tasks
 from ...agents.journal.checkpoint import latest, steps
-from ...agents.journal.trees import VOCABULARY, Incident, locked, writable, write_file
+from ...agents.journal.trees import (
+    VOCABULARY,
+    Incident,
+    lock_folder,
+    make_writable_folder,
+    write_file,
+)
 from ...agents.models.architecture import check_architecture
 from ...agents.models.folder import TEMPLATE_FILE
 from ...agents.models.resolve import FITTED, Source, find, max_tokens, suited
@@ -30,7 +36,7 @@ from ...envs.registry import flag_of, takes_option
 from ...envs.reserved_choices import refuse_unnamed, reserved_choices
 from ...envs.sources import is_file
 from ...envs.split_episodes import Split, begin, open_training
-from ...tools.files import check_inside, open_plain
+from ...tools.files import open_plain, refuse_links_out_of
 from ..methods import check_group, parse_methods
 from .config import TrainConfig, from_run, recorded, reserved_anew, reserved_of, revision, to_toml
 from .folder import CONFIG, METRICS, RunState, read_boundary, summarized, write_summary
@@ -112,7 +118,7 @@ def prepare(config: TrainConfig) -> PreparedRun:
     folder = Path(config.out) if config.out else free_folder(name, taken)
     incidents: list[Incident] = []
     if config.resume:
-        check_inside(folder)
+        refuse_links_out_of(folder)
     checkpoint = _resumable(config, folder, incidents)
     # A run whose tools were isolated otherwise does not go on; one that did not record it may.
     before = recorded(folder).get("levels") if config.resume else None
@@ -122,7 +128,7 @@ def prepare(config: TrainConfig) -> PreparedRun:
     check_levels(env)
     new = [path for path in (folder, *folder.parents) if launch.first and not path.exists()]
     if launch.first:
-        writable(folder)
+        make_writable_folder(folder)
     try:
         check_fit(config, chat, env)
     except ValueError:
@@ -203,7 +209,7 @@ def execute(
             "checkpoint": prepared.checkpoint.name if prepared.checkpoint else "",
         }
         team.agree("the run", lambda: to_toml(config, begins))
-        with locked(prepared.folder) if team.first else nullcontext():
+        with lock_folder(prepared.folder) if team.first else nullcontext():
             choice = config.engine if team.rank < growers else EngineChoice()
             yield from _train(prepared, team, device, choice, watch)
             if team.first:

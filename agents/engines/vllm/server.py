@@ -23,7 +23,7 @@ from typing import Self
 import httpx
 
 from ....tools.files import open_to_append
-from ....tools.progress import Work
+from ....tools.progress import Progress
 from ....tools.subprocesses.process import Child
 from ...engine import EngineFailure, EngineFault
 from ...models.memory import check_fits
@@ -195,7 +195,7 @@ class VllmServer:
 
     def _wait(self) -> None:
         client = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
-        with client, Work("waiting for the vLLM server") as work:
+        with client, Progress("waiting for the vLLM server") as work:
             while reason := _unready(client):
                 if not self.alive:
                     raise self._failure(EngineFault.DOWN, "the vLLM server ended while it started")

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
-from turngym.tools.formats.fenced import unfenced
+from turngym.tools.formats.fenced import remove_fence
 from turngym.tools.json_schema import make_schema
 
 FENCED = get_format("fenced")
@@ -87,14 +87,14 @@ def test_code_in_an_indented_fence_loses_the_indent_of_the_fence(text, code):
     ],
 )
 def test_a_fence_around_code_is_taken_off(code):
-    assert unfenced(code) == "x"
+    assert remove_fence(code) == "x"
 
 
 @pytest.mark.parametrize(
     "code", ["", "x", "`x`", "s = '\n```python\nx\n```\n'", "```json\n1\n```", "```python x```"]
 )
 def test_code_without_a_fence_around_it_stays(code):
-    assert unfenced(code) == code
+    assert remove_fence(code) == code
 
 
 def test_a_fence_is_whole_with_its_third_backtick():

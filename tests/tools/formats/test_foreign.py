@@ -8,7 +8,7 @@ from turngym.tools.formats.foreign import (
     OWN,
     advise_on_format,
     describe_format,
-    foreign_call,
+    find_foreign_call,
 )
 
 TOOLS = ("python", "search")
@@ -41,10 +41,10 @@ def test_every_format_is_tried():
 def test_a_call_in_another_format_is_named(style):
     for name, text in CALLS.items():
         if FORMATS[style].parse(text, TOOLS).call is None:  # some hold a call that can be read
-            assert foreign_call(f"Let me see.\n{text}", style, TOOLS) == name
+            assert find_foreign_call(f"Let me see.\n{text}", style, TOOLS) == name
     for name, text in OWN_CALLS.items():
         if name != style:
-            assert foreign_call(f"Let me see. {text}", style, TOOLS) == name
+            assert find_foreign_call(f"Let me see. {text}", style, TOOLS) == name
 
 
 @pytest.mark.parametrize("style", FORMATS)
@@ -58,14 +58,14 @@ def test_other_text_is_no_foreign_call(style):
         "</search>",
         "a <tools> b",
     ):
-        assert foreign_call(text, style, TOOLS) is None
-    assert foreign_call("[python(code='1')]", "hermes", ()) is None  # a name that is no tool
+        assert find_foreign_call(text, style, TOOLS) is None
+    assert find_foreign_call("[python(code='1')]", "hermes", ()) is None  # a name that is no tool
 
 
 def test_a_malformed_call_of_the_own_format_is_not_foreign():
     wrong = f'<tool_call>{{"name": "python", "parameters": {CODE}}}</tool_call>'
-    assert foreign_call(wrong, "hermes", TOOLS, malformed=True) is None
-    assert foreign_call(CALLS["GLM's"], "hermes", TOOLS, malformed=True) == "GLM's"
+    assert find_foreign_call(wrong, "hermes", TOOLS, malformed=True) is None
+    assert find_foreign_call(CALLS["GLM's"], "hermes", TOOLS, malformed=True) == "GLM's"
 
 
 def test_what_to_do_is_said():
@@ -88,4 +88,4 @@ def test_what_to_do_is_said():
 )
 def test_long_texts_are_looked_at_in_linear_time(piece):
     for style in FORMATS:
-        foreign_call(piece * (200_000 // len(piece)), style, TOOLS)
+        find_foreign_call(piece * (200_000 // len(piece)), style, TOOLS)

@@ -126,10 +126,10 @@ def test_a_session_that_dies_of_its_fork_says_so(python: PythonTool, run, ok):
 def test_descriptors_in_flight_keep_no_session_from_starting(level: str, ok):
     """The kernel counts those of all processes of a user, and measures them by the limit of whoever sends one more."""
     tools = [PythonTool(timeout=30.0, level=level) for _ in range(6)]
-    ours, theirs = messages.pair()
+    ours, theirs = messages.packet_pair()
     with ours, theirs:
         for _ in range(60):
-            messages.send(theirs, {}, [0] * 6)
+            messages.send_packet(theirs, {}, [0] * 6)
         for tool in tools:
             ok(tool, "x = 1")
         twin = tools[0].fork()

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.tools.search.array_cache import Texts, cache_folder, digest, joined, kept
+from turngym.tools.search.array_cache import (
+    Texts,
+    cache_folder,
+    digest_values,
+    join_texts,
+    load_or_make_arrays,
+)
 
 KEY = "some-key"
 
@@ -38,8 +44,8 @@ def same(found):
 
 
 def test_what_was_made_once_is_mapped_afterwards(tmp_path):
-    assert same(kept(tmp_path / "deep" / "er", KEY, arrays))
-    found = kept(tmp_path / "deep" / "er", KEY, never)
+    assert same(load_or_make_arrays(tmp_path / "deep" / "er", KEY, arrays))
+    found = load_or_make_arrays(tmp_path / "deep" / "er", KEY, never)
     assert same(found)
     assert [file.name for file in (tmp_path / "deep" / "er").iterdir()] == [f"{KEY}.arrays"]
     base = found["whole"]
@@ -51,7 +57,7 @@ def test_what_was_made_once_is_mapped_afterwards(tmp_path):
 
 
 def test_without_a_folder_nothing_is_kept():
-    assert same(kept(None, KEY, arrays))
+    assert same(load_or_make_arrays(None, KEY, arrays))
 
 
 def _rewritten(data):
@@ -76,30 +82,30 @@ def _rewritten(data):
     ],
 )
 def test_a_damaged_file_is_made_anew_with_a_warning(tmp_path, caplog, damage):
-    kept(tmp_path, KEY, arrays)
+    load_or_make_arrays(tmp_path, KEY, arrays)
     path = tmp_path / f"{KEY}.arrays"
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     with caplog.at_level(logging.WARNING):
-        assert same(kept(tmp_path, KEY, arrays))
+        assert same(load_or_make_arrays(tmp_path, KEY, arrays))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert f"{path} cannot be used" in caplog.text
     assert path.read_bytes() == whole
-    assert same(kept(tmp_path, KEY, never))
+    assert same(load_or_make_arrays(tmp_path, KEY, never))
 
 
 def test_what_is_mapped_outlives_a_file_that_is_replaced_or_removed(tmp_path):
-    found = kept(tmp_path, KEY, arrays)
+    found = load_or_make_arrays(tmp_path, KEY, arrays)
     path = tmp_path / f"{KEY}.arrays"
     path.unlink()
-    kept(tmp_path, KEY, lambda: {"other": np.zeros(9)})
+    load_or_make_arrays(tmp_path, KEY, lambda: {"other": np.zeros(9)})
     assert same(found)
 
 
 def test_where_nothing_can_be_written_it_stays_in_memory_and_that_is_said(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
     with caplog.at_level(logging.WARNING):
-        assert same(kept(tmp_path / "file" / "below", KEY, arrays))
+        assert same(load_or_make_arrays(tmp_path / "file" / "below", KEY, arrays))
     assert "it stays in the memory of this process" in caplog.text
 
 
@@ -109,7 +115,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, caplog, monkeypatch)
 
     monkeypatch.setattr(Path, "replace", full)
     with caplog.at_level(logging.WARNING):
-        assert same(kept(tmp_path, KEY, arrays))
+        assert same(load_or_make_arrays(tmp_path, KEY, arrays))
     assert "No space left" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
@@ -133,14 +139,14 @@ def test_a_digest_tells_parts_apart():
         ["b", "a"],
         [],
     ]
-    assert len({digest(each) for each in parts}) == len(parts)
-    assert digest(["a", 1]) == hashlib.sha256(b'"a"\n1\n').hexdigest()
+    assert len({digest_values(each) for each in parts}) == len(parts)
+    assert digest_values(["a", 1]) == hashlib.sha256(b'"a"\n1\n').hexdigest()
 
 
 @given(st.lists(st.binary(max_size=5)), st.binary(max_size=5))
 def test_texts_are_those_that_were_laid(texts, sought):
-    found = Texts(*joined(texts))
+    found = Texts(*join_texts(texts))
     assert [found[i] for i in range(len(found))] == texts
     ordered = sorted(set(texts))
-    place = Texts(*joined(ordered)).find(sought)
+    place = Texts(*join_texts(ordered)).find(sought)
     assert place == (ordered.index(sought) if sought in ordered else None)

@@ -5,7 +5,7 @@ import pytest
 
 from turngym.tools import Passage, SearchFailure
 from turngym.tools.search.bm25 import BM25, open_index
-from turngym.tools.search.remote import TOKEN, served
+from turngym.tools.search.remote import TOKEN, open_search_server
 from turngym.tools.search.serve import serve
 
 PASSAGES = [
@@ -55,7 +55,7 @@ def test_a_corpus_that_cannot_be_used_is_named(tmp_path):
 def test_a_server_that_is_there_is_asked(index, monkeypatch):
     monkeypatch.delenv(TOKEN, raising=False)
     with serve(index, port=0) as url:
-        client = served(url)
+        client = open_search_server(url)
         assert ids(client.search("capital of France", 1)) == ["p1"]
         client.close()
 
@@ -63,19 +63,19 @@ def test_a_server_that_is_there_is_asked(index, monkeypatch):
 def test_a_servers_token_comes_from_the_environment(index, monkeypatch):
     with serve(index, port=0, token="open") as url:
         monkeypatch.setenv(TOKEN, "open")
-        client = served(url, "search-r1")
+        client = open_search_server(url, "search-r1")
         assert ids(client.search("Rhône", 1)) == ["p2"]
         client.close()
         monkeypatch.setenv(TOKEN, "wrong-secret")
         with pytest.raises(SearchFailure, match="401") as caught:
-            served(url)
+            open_search_server(url)
         assert "wrong-secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [("search-r1", None), ("elastic", "wiki")])
 def test_a_server_that_is_down_is_an_error_at_once(kind, closed_port):
     with pytest.raises(SearchFailure, match=f"http://127.0.0.1:{closed_port}/.*; start "):
-        served(f"http://127.0.0.1:{closed_port}", *kind)
+        open_search_server(f"http://127.0.0.1:{closed_port}", *kind)
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_a_server_that_is_down_is_an_error_at_once(kind, closed_port):
 )
 def test_an_argument_that_cannot_be_is_named(arguments, words):
     with pytest.raises(ValueError, match=words):
-        served(*arguments)
+        open_search_server(*arguments)

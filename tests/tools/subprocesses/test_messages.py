@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngym.tools.subprocesses import messages
-from turngym.tools.subprocesses.messages import MAX_FRAME, PACKET, read_frame, write_frame
+from turngym.tools.subprocesses.messages import MAX_FRAME, MAX_PACKET, read_frame, write_frame
 
 
 def test_frames_keep_their_deadline_and_size():
@@ -66,7 +66,7 @@ def test_a_child_serves_with_this_file_alone_and_says_how_large_it_is():
 
 @pytest.fixture
 def ends():
-    ours, theirs = messages.pair()
+    ours, theirs = messages.packet_pair()
     ours.settimeout(5.0)
     yield ours, theirs
     ours.close()
@@ -80,26 +80,26 @@ def _open_descriptors() -> int:
 def test_messages_keep_their_borders_and_carry_descriptors(ends):
     ours, theirs = ends
     reading, writing = os.pipe()
-    messages.send(theirs, {"first": [1, "π", None]})
-    messages.send(theirs, {"second": True}, [reading, writing])
-    assert messages.receive(ours) == ({"first": [1, "π", None]}, [])
-    message, fds = messages.receive(ours)
+    messages.send_packet(theirs, {"first": [1, "π", None]})
+    messages.send_packet(theirs, {"second": True}, [reading, writing])
+    assert messages.receive_packet(ours) == ({"first": [1, "π", None]}, [])
+    message, fds = messages.receive_packet(ours)
     assert message == {"second": True}
     os.write(fds[1], b"through")
     assert os.read(reading, 99) == b"through"
-    messages.close(reading, writing, *fds)
+    messages.close_descriptors(reading, writing, *fds)
 
 
 def test_the_end_and_the_timeout_are_told_apart(ends):
     ours, theirs = ends
     ours.settimeout(0.01)
     with pytest.raises(TimeoutError):
-        messages.receive(ours)
+        messages.receive_packet(ours)
     theirs.close()
     with pytest.raises(EOFError, match="the other end is gone"):
-        messages.receive(ours)
+        messages.receive_packet(ours)
     with pytest.raises(BrokenPipeError):
-        messages.send(ours, {})
+        messages.send_packet(ours, {})
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_the_end_and_the_timeout_are_told_apart(ends):
         b"null",
         b"not json",
         b"\xff\xfe",
-        b"{}" + b" " * PACKET,
+        b"{}" + b" " * MAX_PACKET,
         b"[" * 4000,
-        b"9" * PACKET,
+        b"9" * MAX_PACKET,
     ],
 )
 def test_what_is_no_message_is_a_value_error_and_its_descriptors_are_closed(ends, body: bytes):
@@ -120,10 +120,10 @@ def test_what_is_no_message_is_a_value_error_and_its_descriptors_are_closed(ends
     before = _open_descriptors()
     socket.send_fds(theirs, [body], [0, 1])
     with pytest.raises(ValueError):
-        messages.receive(ours)
+        messages.receive_packet(ours)
     assert _open_descriptors() == before
-    messages.send(theirs, {"next": 1})
-    assert messages.receive(ours)[0] == {"next": 1}
+    messages.send_packet(theirs, {"next": 1})
+    assert messages.receive_packet(ours)[0] == {"next": 1}
 
 
 def test_more_descriptors_than_any_message_has_are_closed(ends):
@@ -131,32 +131,32 @@ def test_more_descriptors_than_any_message_has_are_closed(ends):
     before = _open_descriptors()
     socket.send_fds(theirs, [b"{}"], [0] * 50)
     with pytest.raises(ValueError, match="not a message"):
-        messages.receive(ours)
+        messages.receive_packet(ours)
     assert _open_descriptors() == before
 
 
 def test_descriptors_that_are_received_are_not_inherited(ends):
     ours, theirs = ends
-    messages.send(theirs, {}, [0])
-    _, (fd,) = messages.receive(ours)
+    messages.send_packet(theirs, {}, [0])
+    _, (fd,) = messages.receive_packet(ours)
     assert not os.get_inheritable(fd)
     os.close(fd)
 
 
 def test_an_exit_pipe_is_read_record_by_record():
     reading, writing = os.pipe()
-    messages.report(writing, messages.MEMORY)
-    messages.report(writing, messages.EXIT, 9)
-    assert messages.reports(reading) == [(messages.MEMORY, 0), (messages.EXIT, 9)]
-    messages.report(writing, messages.EXIT, 65280)
+    messages.write_exit_report(writing, messages.MEMORY)
+    messages.write_exit_report(writing, messages.EXIT, 9)
+    assert messages.read_exit_reports(reading) == [(messages.MEMORY, 0), (messages.EXIT, 9)]
+    messages.write_exit_report(writing, messages.EXIT, 65280)
     os.close(writing)
-    assert messages.reports(reading) == [(messages.EXIT, 65280)]
-    assert messages.reports(reading) == []
+    assert messages.read_exit_reports(reading) == [(messages.EXIT, 65280)]
+    assert messages.read_exit_reports(reading) == []
     os.close(reading)
 
 
 def test_it_does_not_matter_whether_anyone_reads_an_exit_pipe():
     reading, writing = os.pipe()
     os.close(reading)
-    messages.report(writing, messages.EXIT, 0)
+    messages.write_exit_report(writing, messages.EXIT, 0)
     os.close(writing)

@@ -14,7 +14,7 @@ import pytest
 
 from turngym import __main__ as cli
 from turngym.agents.evaluation.statistics import fisher, mean_of, t_test
-from turngym.agents.journal.trees import locked
+from turngym.agents.journal.trees import lock_folder
 from turngym.agents.models.resolve import setting_of
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.agents.warmup import exact
@@ -245,7 +245,12 @@ def made_start(folder):
         patch.setattr(exact, "LEAST", 2)
         patch.setattr(exact, "NEAR", 99.0)
         list(exact.warm_up(open_split(case.env, {"split": "train"}), case.start, 0, folder))
-    measured = {"episodes": 1024, "tool": None, **case.start.expected_metrics(case.world), "entropy": [1.0]}
+    measured = {
+        "episodes": 1024,
+        "tool": None,
+        **case.start.expected_metrics(case.world),
+        "entropy": [1.0],
+    }
     (folder / FILE).write_text(json.dumps({"start": asdict(case.start), "measured": measured}))
 
 
@@ -289,7 +294,7 @@ def test_a_diagnosis_that_is_killed_and_moved_goes_on_to_the_same_numbers(tmp_pa
 def ended(folder: Path) -> bool:
     """Whether nobody holds the lock of a run folder."""
     try:
-        with locked(folder):
+        with lock_folder(folder):
             return True
     except BlockingIOError:
         return False

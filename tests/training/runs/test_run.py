@@ -21,7 +21,7 @@ from turngym.agents.cli.settings import SamplingOptions
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch.runner import set_threads
 from turngym.agents.evaluation import run as evaluate
-from turngym.agents.journal.trees import locked
+from turngym.agents.journal.trees import lock_folder
 from turngym.agents.models.resolve import OWN, TINY, find
 from turngym.agents.policy import load_policy
 from turngym.envs import QuestionEnv, TextEnv
@@ -490,17 +490,17 @@ def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     prepared = prepare(SMALL.changed(out=str(tmp_path / "run")))
     with (
-        locked(prepared.folder),
+        lock_folder(prepared.folder),
         pytest.raises(BlockingIOError, match=f"another process is writing {prepared.folder};"),
     ):
         next(execute(prepared))
     assert [*prepared.folder.iterdir()] == []
     steps = execute(prepared)
     next(steps)
-    with pytest.raises(BlockingIOError), locked(prepared.folder):
+    with pytest.raises(BlockingIOError), lock_folder(prepared.folder):
         pass
     steps.close()
-    with locked(prepared.folder):
+    with lock_folder(prepared.folder):
         pass
 
 

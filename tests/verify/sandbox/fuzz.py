@@ -29,7 +29,7 @@ from turngym.tests.verify.sandbox.trial import GRACE, LOST, QUIET, Bench
 from turngym.tools import Status, ToolFailure, ToolResult
 from turngym.tools.python.server.supervisor import GLANCE
 from turngym.tools.python.tool import PythonTool
-from turngym.tools.subprocesses.deadlines import Overdue, within
+from turngym.tools.subprocesses.deadlines import Overdue, call_within
 
 TIMEOUT = 0.5  # seconds that a random program gets
 PATIENCE = 20.0  # seconds that a harmless one gets behind it, on a busy machine
@@ -196,7 +196,7 @@ class Fuzz:
         """Fork the session that a program has left, and call the twin; return what each took."""
         began = time.monotonic()
         try:
-            twin = within(LOST, tool.fork, "the fork")
+            twin = call_within(LOST, tool.fork, "the fork")
         except ToolFailure:  # it cannot be forked
             return []
         forked = time.monotonic() - began
@@ -284,7 +284,7 @@ class _Memory:
 def _clocked(work: Callable[[], ToolResult | None]) -> tuple[ToolResult, float]:
     """Return what `work` returns and the seconds that it took; raise what it raises, `Overdue` where it never ends."""
     began = time.monotonic()
-    result = within(PATIENCE + LOST, work, "the tool")
+    result = call_within(PATIENCE + LOST, work, "the tool")
     return result or ToolResult(Status.OK, ""), time.monotonic() - began
 
 

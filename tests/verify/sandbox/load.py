@@ -21,7 +21,7 @@ from turngym.tests.verify.sandbox.idle import SETTLE, Idle
 from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import QUIET, PythonRunner
 from turngym.tools import Status, ToolResult
-from turngym.tools.subprocesses.deadlines import within
+from turngym.tools.subprocesses.deadlines import call_within
 
 PATIENCE = 60.0  # seconds that a call may take which is not meant to run out of time
 SHORT = 0.3  # seconds of those that are
@@ -319,7 +319,7 @@ class _Callers:
     def _one(self, number: int, case: Call, tool: PythonRunner) -> None:
         began = time.monotonic()
         try:
-            result = within(STUCK, lambda: tool.call({"code": case.code}), "the tool")
+            result = call_within(STUCK, lambda: tool.call({"code": case.code}), "the tool")
         except BaseException as error:  # whatever it is, it counts
             result = ToolResult(Status.KILLED, f"{type(error).__name__}: {error}")
         seconds = time.monotonic() - began

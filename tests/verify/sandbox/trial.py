@@ -18,7 +18,7 @@ from turngym.tests.verify.sandbox.predicates import FRESH_STATE, MIB, PREDICATES
 from turngym.tests.verify.sandbox.sampler import Sampler
 from turngym.tests.verify.sandbox.surroundings import ABSTRACT, Surroundings
 from turngym.tools import Status, ToolFailure, ToolResult
-from turngym.tools.subprocesses.deadlines import Overdue, within
+from turngym.tools.subprocesses.deadlines import Overdue, call_within
 
 GRACE = 2.0  # seconds after its limit by which a call must have returned
 QUIET = 0.3  # seconds after which nothing of a call may exist
@@ -118,7 +118,7 @@ class Bench:
 
     def call(self, code: str) -> ToolResult:
         """Call the tool, from a thread of its own; what it raises is raised, `Overdue` after `LOST` seconds."""
-        return within(self.timeout + LOST, lambda: self._call(code), "the tool")
+        return call_within(self.timeout + LOST, lambda: self._call(code), "the tool")
 
     def unbound(self) -> str:
         """Return what a program that does no harm reaches of this machine; empty where a boundary stands."""

@@ -27,7 +27,7 @@ from turngym.tests.verify.rows import Row, first
 from turngym.tools.http.failures import Fault, Limits
 from turngym.tools.search.remote import SearchR1
 from turngym.tools.search.retriever import Retriever, SearchFailure
-from turngym.tools.subprocesses.deadlines import start
+from turngym.tools.subprocesses.deadlines import start_thread
 
 BOUNDS = Limits(deadline=2.0, tries=3, max_bytes=2**20)
 LATE = 2.0  # seconds after its deadline by which a search must have ended: the machine may be busy
@@ -196,7 +196,8 @@ def crowd_row(searches: int = CROWD) -> Row:
     with FaultServer(answer) as server:
         retriever = SearchR1(server.url, limits=BOUNDS)
         asked = [
-            start(partial(outcome, partial(_few, retriever)), "a search") for _ in range(searches)
+            start_thread(partial(outcome, partial(_few, retriever)), "a search")
+            for _ in range(searches)
         ]
         got = Counter(future.result(PATIENCE) for future in asked)
         retriever.close()

@@ -31,7 +31,7 @@ from turngym.tools.http.failures import Fault, Limits
 from turngym.tools.search.bm25 import BM25
 from turngym.tools.search.remote import SearchR1
 from turngym.tools.search.retriever import Retriever
-from turngym.tools.subprocesses.deadlines import start
+from turngym.tools.subprocesses.deadlines import start_thread
 
 CROWD = 200  # searches at once
 DEPTH = 5  # passages a search
@@ -102,7 +102,7 @@ def _same(data: Benchmark, index: Retriever, url: str) -> Row:
     queries, wrong = _queries(data, CROWD), []
     wanted = [_shown(index, query) for query in queries]
     retriever = SearchR1(url)
-    asked = [start(partial(_shown, retriever, query), "a search") for query in queries]
+    asked = [start_thread(partial(_shown, retriever, query), "a search") for query in queries]
     for query, expected, future in zip(queries, wanted, asked, strict=True):
         try:
             if future.result(PATIENCE) != expected:

@@ -49,7 +49,7 @@ def set_limits() -> None:
         resource.RLIMIT_SIGPENDING: 16 * PROCESSES,
     }
     for limited_resource, most in limits.items():
-        messages.limit(limited_resource, most)
+        messages.set_resource_limit(limited_resource, most)
 
 
 def open_files() -> int:

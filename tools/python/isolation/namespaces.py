@@ -32,7 +32,7 @@ def enter_namespaces(view: FileView) -> None:
         map_file: _id_map(f"/proc/self/{map_file}", own_id)
         for map_file, own_id in _own_ids_by_map_file().items()
     }
-    ours, theirs = messages.pair()
+    ours, theirs = messages.packet_pair()
     pid = os.getpid()
     # Ids of a new namespace can be mapped only with privileges in the old one, which this process
     # loses as it enters: a helper stays outside and writes the maps.
@@ -43,7 +43,7 @@ def enter_namespaces(view: FileView) -> None:
     try:
         linux.unshare(linux.NEWUSER | linux.NEWNS | linux.NEWUTS)
         socket.sethostname("sandbox")  # which boundaries inherit
-        messages.send(ours, {})
+        messages.send_packet(ours, {})
     finally:
         ours.close()
         _, helper_status = os.waitpid(helper, 0)
@@ -58,7 +58,7 @@ def _write_maps_when_asked(
     """Write the id maps of a process once it says that it has entered its user namespace; exit."""
     try:
         parent_end.close()
-        messages.receive(helper_end)
+        messages.receive_packet(helper_end)
         if os.geteuid():
             # The kernel lets an ordinary user map a group only if `setgroups` is given up.
             Path(f"/proc/{pid}/setgroups").write_text("deny")

@@ -20,7 +20,7 @@ from turngym.agents.engines.vllm import server as module
 from turngym.agents.engines.vllm.server import BASE, VllmServer, flags, head_options, served_rank
 from turngym.agents.models.resolve import TINY
 from turngym.agents.policy import Policy, load_policy
-from turngym.tools.progress import going_on
+from turngym.tools.progress import current_work
 
 HEAD = LoraOptions(rank=4)
 
@@ -91,7 +91,7 @@ def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(
     monkeypatch.setattr(
         module,
         "_unready",
-        lambda client: waits.extend(work.text for work in going_on()) or unready(client),
+        lambda client: waits.extend(work.text for work in current_work()) or unready(client),
     )
     with VllmServer(
         tiny,

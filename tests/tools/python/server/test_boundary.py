@@ -25,9 +25,9 @@ def test_a_boundary_has_two_ends_of_everything_and_closes_all():
     (control, output, exit_pipe), (theirs, writing) = boundary.ours, boundary.theirs
     os.write(theirs, b"answer")
     os.write(writing, b"output")
-    messages.report(boundary.exit_pipe, messages.EXIT, 7)
+    messages.write_exit_report(boundary.exit_pipe, messages.EXIT, 7)
     assert (os.read(control, 99), os.read(output, 99)) == (b"answer", b"output")
-    assert messages.reports(exit_pipe) == [(messages.EXIT, 7)]
+    assert messages.read_exit_reports(exit_pipe) == [(messages.EXIT, 7)]
     assert not any(map(os.get_inheritable, (*boundary.ours, *boundary.theirs, boundary.exit_pipe)))
     boundary.close()
     assert _descriptors() == before

@@ -166,9 +166,9 @@ class Fake:
     """A serving loop without namespaces; its warm interpreters, and their workers, are processes that only sleep."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.life, theirs = messages.pair()
+        self.life, theirs = messages.packet_pair()
         self.supervisor = supervisor.Supervisor(theirs, "rlimits-only", str(folder))
-        self.queue, self.supervisor.queues[""] = messages.pair()
+        self.queue, self.supervisor.queues[""] = messages.packet_pair()
         self.queue.settimeout(0.0)
         self.stock = self.supervisor.stocks[""] = Stock()
         self.requests: list[socket.socket] = []
@@ -180,7 +180,7 @@ class Fake:
         return self.pids[-1]
 
     def start_zygote(self, level: str, kind: str) -> Zygote:
-        ours, theirs = messages.pair()
+        ours, theirs = messages.packet_pair()
         self.requests.append(theirs)
         return Zygote(ours)
 
@@ -199,13 +199,13 @@ class Fake:
 
     def answer(self, **reply: object) -> None:
         """Carry out the next request, or reply something else to it."""
-        message, fds = messages.receive(self.requests[-1])
-        messages.close(*fds)
+        message, fds = messages.receive_packet(self.requests[-1])
+        messages.close_descriptors(*fds)
         pidfd = [] if reply else [os.pidfd_open(pid := self.sleeper())]
-        messages.send(
+        messages.send_packet(
             self.requests[-1], {"serial": message["serial"], **(reply or {"pid": pid})}, pidfd
         )
-        messages.close(*pidfd)
+        messages.close_descriptors(*pidfd)
         self.turn()
 
     def handed(self) -> list[str]:
@@ -213,8 +213,8 @@ class Fake:
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                message, fds = messages.receive(self.queue)
-                messages.close(*fds)
+                message, fds = messages.receive_packet(self.queue)
+                messages.close_descriptors(*fds)
                 found.append(message.get("error", "a boundary"))
         return found
 
@@ -303,9 +303,11 @@ def test_a_worker_whose_boundary_has_ended_meanwhile_is_let_go(fake: Fake):
     fake.supervisor.discard(1)
     fake.supervisor.restock()
     before = len(list(Path("/proc/self/fd").iterdir()))
-    message, fds = messages.receive(fake.requests[-1])
-    messages.close(*fds)
-    messages.send(fake.requests[-1], {"serial": message["serial"], "pid": 1}, [fake.queue.fileno()])
+    message, fds = messages.receive_packet(fake.requests[-1])
+    messages.close_descriptors(*fds)
+    messages.send_packet(
+        fake.requests[-1], {"serial": message["serial"], "pid": 1}, [fake.queue.fileno()]
+    )
     fake.turn()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert fake.handed() == []
