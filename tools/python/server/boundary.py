@@ -32,7 +32,7 @@ TRIES = 5  # boundaries in a row that may be lost without a reason before waitin
 
 # A count of files is followed by a pause of so many times what it took.
 _FILE_COUNT_PAUSE = 5
-# Bytes by which the machine's kernel memory grows before it is worth to find out whose it is.
+# Bytes by which the machine's kernel memory grows before it is worth finding out whose it is.
 _KERNEL_MEMORY_STEP = 16 * 2**20
 _NAMESPACES = (
     linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWPID | linux.NEWNET
@@ -49,11 +49,11 @@ class Boundary:
     # The libraries that its worker has preloaded, such as "numpy+sympy".
     libraries: str
     folder: str  # the work folder of its first session
-    # Of the caller: control socket, output pipe, exit pipe and, if the boundary has a control group,
-    # a descriptor of the group's events. Empty once they are handed out.
+    # Of the caller: control socket, output pipe, exit pipe and, if there is a control group, a
+    # descriptor of its events. Empty once they are handed out.
     caller_fds: list[int] = field(default_factory=list)
-    # Of the worker: its ends of control socket and output pipe and, if there is a control group,
-    # a descriptor for joining it. Empty once they are passed on.
+    # Of the worker: its ends of control socket and output pipe and, if there is a control group, a
+    # descriptor for joining it. Empty once they are passed on.
     worker_fds: list[int] = field(default_factory=list)
     # Where the init reports that namespaces and file systems are ready, and then receives from the
     # worker the listener of calls to judge. None without namespaces, and once it is passed on.

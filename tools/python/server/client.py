@@ -36,9 +36,9 @@ _DESCRIPTORS_PER_SESSION = 7
 # Folders that one fork removes at most: their numbers have to fit into one packet.
 _MAX_FOLDERS_PER_FORK = 200
 
-# Both counters of a control group's `memory.events` are above 0, "oom 3" and "oom_kill 9": the kernel
-# has killed for the limit of this group. Without the first, it was for that of a group above, or
-# since the machine had no memory left.
+# Matches if both counters of a control group's `memory.events` are above 0, as in "oom 3" and
+# "oom_kill 9": the kernel has killed for the limit of this group. If only the second is, it was for
+# the limit of a group above, or since the machine had no memory left.
 _KILLED_FOR_OWN_LIMIT = re.compile(rb"^oom [1-9].*^oom_kill [1-9]", re.MULTILINE | re.DOTALL)
 
 _ENVIRONMENT = {
@@ -57,10 +57,10 @@ _ENVIRONMENT = {
 # The program that becomes the server. Its arguments are the folder of the outermost package, the
 # level, and the folder for sessions.
 #
-# It puts bare stand-ins for this package and those above it into `sys.modules`: the real ones import
-# modules that every fork of the server would carry along. It is text, since a module of this package
-# could only be imported with those packages, and since a script that is run by its path leaves that
-# path in the interpreter, where a session, which is a fork of it, could see it.
+# It puts bare stand-ins for this package and those above it into `sys.modules`: the real ones
+# import modules that every fork of the server would carry along. It is text, since a module of this
+# package could only be imported together with those packages, and since a script that is run by its
+# path leaves that path in the interpreter, where a session, which is a fork of it, could see it.
 _BOOT = """
 import sys, types
 name, folder = "", sys.argv[1]
@@ -186,8 +186,8 @@ class ToolServer:
             ToolFailure: The server cannot make one; the message has the reason of the system.
             Died: The server has ended.
         """
-        # Without room for its descriptors they would get lost, and the session with them: check that
-        # as many can be opened.
+        # If this process had no room for the descriptors they would get lost, and the session with
+        # them. So it first opens as many, and closes them.
         try:
             with contextlib.ExitStack() as opened:
                 for _ in range(_DESCRIPTORS_PER_SESSION):

@@ -41,7 +41,10 @@ _KILL_INTERVAL = 0.001  # seconds between two searches for marked processes, whi
 
 
 def compute_mark(folder: str) -> int:
-    """Return the mark of the server that has this folder: the random end of its name as a number."""
+    """Return the mark of the server that has this folder: the end of its name, read as a number.
+
+    `tempfile.mkdtemp` has made that end, of eight characters, at random.
+    """
     return int.from_bytes(folder[-8:].encode())
 
 

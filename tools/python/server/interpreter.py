@@ -73,8 +73,8 @@ class Interpreter:
         self.namespace = main_module.__dict__
         sys.argv = [""]
         sys.path[:] = ["", *filter(None, sys.path)]
-        threading.excepthook = self._report_error_in_thread
-        sys.unraisablehook = self._report_unraisable_error
+        threading.excepthook = self._report_in_thread
+        sys.unraisablehook = self._report_ignored
         # A fresh session gives the same text for the same code.
         random.seed(0)
 
@@ -218,7 +218,7 @@ class Interpreter:
         surviving_module = None if main_reference is None else main_reference()
         if surviving_module is None:
             return
-        # Something still refers to the module: its variables are set to None, the private ones first.
+        # Something still refers to the module: its variables become None, the private ones first.
         for private in (True, False):
             for name in list(surviving_module.__dict__):
                 is_private = name[:1] == "_" and name[:2] != "__"
@@ -249,16 +249,16 @@ class Interpreter:
         os.close(self.output)
         self.output = 2
 
-    def _report_error_in_thread(self, args: threading.ExceptHookArgs) -> None:
-        """Print the exception that ended a thread; `threading.excepthook` is this."""
+    def _report_in_thread(self, args: threading.ExceptHookArgs) -> None:
+        """Print the exception that ended a thread; the `threading.excepthook`."""
         if args.exc_value is None or isinstance(args.exc_value, SystemExit):
             return
         thread_name = args.thread.name if args.thread else "?"
         self._write_output(f"Exception in thread {thread_name}:\n")
         self._report_error(args.exc_value)
 
-    def _report_unraisable_error(self, args: Any) -> None:
-        """Print an exception that nobody can catch, as of `__del__`; `sys.unraisablehook` is this."""
+    def _report_ignored(self, args: Any) -> None:
+        """Print an exception that cannot be raised, as in `__del__`; the `sys.unraisablehook`."""
         if args.exc_value is None:
             return
         self._write_output(f"{args.err_msg or 'Exception ignored in'}: {args.object!r}\n")

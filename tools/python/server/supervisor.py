@@ -1,4 +1,4 @@
-"""The server process of the Python tool: it keeps confined workers ready and enforces the limits of those in use.
+"""The server process of the Python tool: it keeps confined workers ready and enforces limits.
 
 A boundary is made before it is needed, in three steps: its init process prepares namespaces and
 file systems (only at level `namespaces`), a zygote forks its worker, and the worker confines
@@ -296,9 +296,10 @@ class Supervisor:
         self.restock_at = min(self.restock_at, time.monotonic() + seconds)
 
     def begin_boundary(self, libraries: str) -> None:
-        """Make the descriptors of a boundary, start its init if it has one yet, or request its worker.
+        """Open the descriptors of a boundary, and start its init or request its worker.
 
-        Without namespaces the zygote forks the init together with the worker.
+        At level `namespaces` the init comes first, and the worker when it is prepared; at others the
+        zygote forks the init, which forks the worker.
         """
         self.last_serial += 1
         serial = self.last_serial
@@ -427,7 +428,7 @@ class Supervisor:
         boundary.mark_as_handed_out(linux.shared_memory(), self.read_kernel_memory())
         stock = self.stocks[boundary.libraries]
         stock.record_delivery()
-        # While boundaries kept failing, only those asked for were begun; spare ones are missing now.
+        # While boundaries kept failing, only those asked for were begun: spare ones are missing.
         if stock.missing:
             self.restock_after(_PAUSE_AFTER_HANDING_OUT)
 
@@ -459,15 +460,14 @@ class Supervisor:
             if not boundary.active and now < boundary.last_check + IDLE_CHECK_INTERVAL:
                 continue
             boundary.last_check = now
-            if boundary.exceeds_process_or_memory_limit(machine) or boundary.has_too_many_files(
-                now
-            ):
+            exceeds_limits = boundary.exceeds_process_or_memory_limit(machine)
+            if exceeds_limits or boundary.has_too_many_files(now):
+                # Too many processes or files are reported as too much memory, too.
                 messages.report(boundary.exit_pipe, messages.MEMORY)
                 boundary.signal_init(STOP_SIGNALS[self.level])
-            elif (
-                boundary.call_deadline is not None
-                and now > boundary.call_deadline + _DEADLINE_GRACE
-            ):
+                continue
+            deadline = boundary.call_deadline
+            if deadline is not None and now > deadline + _DEADLINE_GRACE:
                 boundary.signal_init(STOP_SIGNALS[self.level])
 
     def on_init_exit(self, serial: int) -> None:

@@ -1,4 +1,4 @@
-"""A worker: a fork of a zygote that confines itself, reports that it is ready, and serves a session.
+"""A worker: a fork of a zygote that confines itself and serves a session.
 
 `work` is the life of a worker. A session can fork itself, by `fork_session`, into a twin with its
 own socket, output pipe and copy of the work folder.
@@ -74,9 +74,10 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
             _confine(spec)
             control_socket, output = _settle_descriptors(control_socket.detach(), output)
             os.umask(0o077)
-            # It exists if the interpreter is installed below it.
+            # It exists if the interpreter is installed below it. `os.mkdir`, since pathlib would
+            # have the kernel copy many pages of memory for this fork.
             with contextlib.suppress(FileExistsError):
-                os.mkdir(spec.folder, 0o700)  # noqa: PTH102 - pathlib has the kernel copy many pages
+                os.mkdir(spec.folder, 0o700)  # noqa: PTH102
             if spec.folder == HOME:
                 os.mkdir("/tmp/shm")  # noqa: PTH102
             _enter_work_folder(spec.folder)

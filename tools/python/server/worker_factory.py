@@ -34,8 +34,8 @@ _NUMPY_RANDOM = "numpy.random"
 # The modules of the standard library that every zygote imports.
 _IMPORTS = (
     "bisect cmath collections contextlib copy csv dataclasses datetime decimal enum fractions "
-    "functools heapq io itertools json math operator random re statistics string textwrap threading "
-    "time typing warnings"
+    "functools heapq io itertools json math operator random re statistics string textwrap "
+    "threading time typing warnings"
 )
 # The environment of programs, beside PATH, HOME and TMPDIR.
 _ENVIRONMENT = {
@@ -245,16 +245,16 @@ def _seed_numpy() -> None:
     if _NUMPY_RANDOM in sys.modules:
         sys.modules[_NUMPY_RANDOM].seed(0)
     else:
-        sys.meta_path.insert(0, _SeedingFinder())
+        sys.meta_path.insert(0, _Finder())
 
 
-class _SeedingFinder:
+class _Finder:
     """Finds the module `numpy.random`, once, and has its loader seed it."""
 
     def find_spec(
         self, fullname: str, path: Any, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find a module as `importlib.abc.MetaPathFinder.find_spec` does; None for other modules."""
+        """Find `numpy.random` as `importlib.abc.MetaPathFinder.find_spec` does, and nothing else."""
         if fullname != _NUMPY_RANDOM:
             return None
         # The other finders find it, and nothing of this one is left.
