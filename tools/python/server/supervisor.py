@@ -296,10 +296,14 @@ class Supervisor:
         self.restock_at = min(self.restock_at, time.monotonic() + seconds)
 
     def begin_boundary(self, libraries: str) -> None:
-        """Open the descriptors of a boundary, and start its init or request its worker.
+        """Begin to make a boundary, the sandbox of one session and its forks.
 
-        At level `namespaces` the init comes first, and the worker when it is prepared; at others the
-        zygote forks the init, which forks the worker.
+        At level `namespaces` its init process is started, and the worker is requested later, when
+        the init has prepared its namespaces. At other levels the worker is requested at once: the
+        zygote then forks the init, which forks the worker.
+
+        Args:
+            libraries: What its worker is to have preloaded, such as "numpy+sympy".
         """
         self.last_serial += 1
         serial = self.last_serial
@@ -328,7 +332,12 @@ class Supervisor:
         self.poller.call_when_readable(boundary.init_pidfd, lambda: self.on_init_exit(serial))
 
     def on_init_prepared(self, serial: int, init_socket: socket.socket) -> None:
-        """Request a worker for a boundary whose init reports success; abandon it otherwise."""
+        """Request the worker of a boundary if its init reports success; abandon it otherwise.
+
+        Args:
+            serial: The number of the boundary.
+            init_socket: The socket on which the init reports.
+        """
         self.poller.forget(init_socket.fileno())
         try:
             message, _ = messages.receive(init_socket)
@@ -342,7 +351,10 @@ class Supervisor:
             self.request_worker(serial)
 
     def request_worker(self, serial: int) -> None:
-        """Ask the zygote to fork the worker of a boundary, and pass it the worker's descriptors."""
+        """Ask a zygote, a warm interpreter, to fork the worker of a boundary.
+
+        The descriptors that the worker needs go with the request, and are closed here.
+        """
         boundary = self.boundaries[serial]
         fds = [*boundary.worker_fds, boundary.exit_pipe]
         if boundary.init_socket:
@@ -379,7 +391,11 @@ class Supervisor:
         return self.zygotes[libraries]
 
     def on_zygote_reply(self, libraries: str) -> None:
-        """Hand out the boundary whose worker a zygote has forked, or deal with its failure."""
+        """Receive the reply of a zygote, a warm interpreter that was asked to fork a worker.
+
+        A boundary whose worker is forked is complete, and is handed out. One whose worker cannot be
+        forked is abandoned.
+        """
         zygote = self.zygotes[libraries]
         try:
             message, fds = messages.receive(zygote.requests)
@@ -411,7 +427,10 @@ class Supervisor:
         self.hand_out_boundary(serial)
 
     def hand_out_boundary(self, serial: int) -> None:
-        """Put a finished boundary and its descriptors into the queue of its libraries."""
+        """Put a finished boundary into the queue from which callers take one.
+
+        The caller gets its descriptors, which are closed here.
+        """
         boundary = self.boundaries[serial]
         message = {"serial": serial, "folder": boundary.folder}
         try:
@@ -586,7 +605,11 @@ class Supervisor:
         self.start_new_guard()
 
     def request_folder_removal(self, serial: int) -> None:
-        """Have the guard remove the folder of a boundary, all of whose processes have ended."""
+        """Have the guard, a process beside this one, remove the folder of a boundary.
+
+        All processes of the boundary have ended. At level `namespaces` there is no guard, and no
+        folder.
+        """
         if self.guard:
             self.folders_to_remove.add(serial)
             # If the guard was killed, `on_guard_message` finds out and requests it again.

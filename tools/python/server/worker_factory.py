@@ -254,7 +254,7 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Any, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find `numpy.random` as `importlib.abc.MetaPathFinder.find_spec` does, and nothing else."""
+        """Find `numpy.random`, and no other module, as a finder in `sys.meta_path` does."""
         if fullname != _NUMPY_RANDOM:
             return None
         # The other finders find it, and nothing of this one is left.
