@@ -43,7 +43,7 @@ _collect_garbage = gc.collect
 _print_exception = sys.__excepthook__
 
 
-class Answer(NamedTuple):
+class SessionAnswer(NamedTuple):
     """The answer to a message of the parent: one entry of a JSON object."""
 
     name: str
@@ -79,7 +79,7 @@ class Interpreter:
         random.seed(0)
 
     def serve(
-        self, fork: "Callable[[Interpreter, str, list[int], list[int]], Answer | None]"
+        self, fork: "Callable[[Interpreter, str, list[int], list[int]], SessionAnswer | None]"
     ) -> None:
         """Run the programs that the parent sends, and fork when it asks for that.
 
@@ -103,7 +103,7 @@ class Interpreter:
                 # A child that the program has forked comes to the program's end too, and exits.
                 if message["once"] or _getpid() != own_pid:
                     _exit(self.finish(error))
-                self._send_answer(message["key"], Answer("status", self.settle(error)))
+                self._send_answer(message["key"], SessionAnswer("status", self.settle(error)))
                 continue
             answer = fork(self, message["fork"], message["left"], fds)
             if answer is not None:
@@ -200,7 +200,7 @@ class Interpreter:
             _kill(_getpid(), MEMORY_SIGNAL)
         return exit_code & 0xFF
 
-    def _send_answer(self, key: str, answer: Answer) -> None:
+    def _send_answer(self, key: str, answer: SessionAnswer) -> None:
         # Spelled out, since a program may have changed what the json module does. One write is one
         # packet.
         text = f'{{"{answer.name}": "{answer.value}", "key": "{key}"}}'

@@ -23,7 +23,7 @@ from ..isolation import landlock, linux, seccomp
 from ..isolation.file_view import HOME
 from ..isolation.levels import OPEN_FILES, open_files, remove_folder, set_limits
 from ..isolation.namespaces import become_agent
-from .interpreter import Answer, Interpreter
+from .interpreter import Interpreter, SessionAnswer
 
 # Programs that a worker runs before its session begins: one for each library that it has preloaded,
 # and that of "" in any case. They are text, since the interpreter is to handle them as it handles
@@ -166,7 +166,7 @@ def _rehearse(control_socket: socket.socket, spec: WorkerSpec) -> None:
 
 def fork_session(
     interpreter: Interpreter, folder: str, ended_members: list[int], fds: list[int]
-) -> Answer | None:
+) -> SessionAnswer | None:
     """Fork a session into a twin, which reports on its own socket that it is ready.
 
     The twin is no child of this process, so that a program that waits for its children never sees
@@ -201,8 +201,8 @@ def fork_session(
     if refusal:
         # Without what JSON escapes, since names that the agent has chosen may be part of it.
         plain = [mark for mark in refusal if mark.isprintable() and mark not in '"\\']
-        return Answer("refused", "".join(plain)[:500])
-    return Answer("status", "ok")
+        return SessionAnswer("refused", "".join(plain)[:500])
+    return SessionAnswer("status", "ok")
 
 
 def _fork_without_child() -> bool:
