@@ -84,7 +84,7 @@ class Boundary:
 
     def open_descriptors(self) -> None:
         """Open control socket, output pipe and exit pipe, both ends of each."""
-        caller_socket, worker_socket = messages.pair(senders=True)
+        caller_socket, worker_socket = messages.packet_pair(senders=True)
         self.caller_fds = [caller_socket.detach()]
         self.worker_fds = [worker_socket.detach()]
         output_reader, output_writer = os.pipe()
@@ -99,7 +99,7 @@ class Boundary:
         Returns:
             The socket on which the init reports that they are prepared: see `_be_init`.
         """
-        self.init_socket, inits_end = messages.pair()
+        self.init_socket, inits_end = messages.packet_pair()
         init_pid = linux.clone(_NAMESPACES)
         if not init_pid:
             self.init_socket.close()
@@ -113,7 +113,7 @@ class Boundary:
 
     def has_ended(self, within: float = 0.0) -> bool:
         """Return whether the init ends within so many seconds; False if it is not known yet."""
-        return self.init_pidfd >= 0 and messages.wait(self.init_pidfd, within)
+        return self.init_pidfd >= 0 and messages.wait_until_readable(self.init_pidfd, within)
 
     def signal_init(self, signal_number: int) -> None:
         """Send a signal to the init; harmless if it has ended or is not known yet."""
@@ -218,7 +218,7 @@ class Boundary:
         if self.init_socket:
             self.init_socket.close()
         fds = (self.init_pidfd, self.exit_pipe, *self.caller_fds, *self.worker_fds)
-        messages.close(*[fd for fd in fds if fd >= 0])
+        messages.close_descriptors(*[fd for fd in fds if fd >= 0])
 
 
 @dataclass
@@ -293,7 +293,9 @@ def _be_init(supervisor_socket: socket.socket) -> NoReturn:
         proc = os.open("/proc", os.O_PATH)
         mount_private()
         supervisor_socket.send(b"{}")
-        _, ancillary_data, _, _ = supervisor_socket.recvmsg(messages.PACKET, socket.CMSG_SPACE(4))
+        _, ancillary_data, _, _ = supervisor_socket.recvmsg(
+            messages.MAX_PACKET, socket.CMSG_SPACE(4)
+        )
         [(_, _, listener_bytes)] = ancillary_data
         listener = int.from_bytes(listener_bytes, sys.byteorder)
         # It keeps the two descriptors that judging needs, as 0 and 1, and closes all others.
@@ -305,7 +307,7 @@ def _be_init(supervisor_socket: socket.socket) -> NoReturn:
             signal.pause()
     except BaseException as error:
         with contextlib.suppress(OSError):
-            messages.send(supervisor_socket, {"failed": str(error)})
+            messages.send_packet(supervisor_socket, {"failed": str(error)})
     finally:
         os._exit(1)
 
@@ -332,16 +334,16 @@ def run_subreaper(
     # Not SIGKILL: it has to end its descendants before it ends.
     linux.die_with(zygote_pid, signal.SIGTERM)
     os.setsid()
-    own_end, workers_end = messages.pair()
+    own_end, workers_end = messages.packet_pair()
     worker_pid = os.fork()
     if not worker_pid:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited_signals)
         linux.die_with(own_pid)
         own_end.close()
         work(_make_folder_and_rules(spec, workers_end.detach()), control, output)
-    messages.close(control, output)
+    messages.close_descriptors(control, output)
     if spec.control_group >= 0:
-        messages.close(spec.control_group)
+        messages.close_descriptors(spec.control_group)
     workers_end.close()
     private_folder = os.path.realpath(Path(spec.folder).parent)
     threading.Thread(target=_judge_for_worker, args=(own_end, private_folder), daemon=True).start()
@@ -368,7 +370,7 @@ def _judge_for_worker(worker_socket: socket.socket, folder: str) -> None:
         folder: The folder in which files may be changed, without links in its path.
     """
     with contextlib.suppress(EOFError, OSError), worker_socket:
-        _, (listener,) = messages.receive(worker_socket)
+        _, (listener,) = messages.receive_packet(worker_socket)
         judge(listener, folder)
 
 
@@ -404,4 +406,4 @@ def _reap(worker_pid: int, exit_pipe: int, at_least: int = 0) -> None:
                 return
             reaped += 1
             if pid == worker_pid:
-                messages.report(exit_pipe, messages.EXIT, wait_status)
+                messages.write_exit_report(exit_pipe, messages.EXIT, wait_status)

@@ -138,7 +138,7 @@ class ToolServer:
         # reverse order, and the folder is removed after the child has ended.
         weakref.finalize(self, _remove_folder, self.folder, self.owner, guard_pidfds)
         # One connection for notifications, and a queue of boundaries for each set of libraries.
-        connections = [messages.pair() for _ in ("notifications", *KINDS)]
+        connections = [messages.packet_pair() for _ in ("notifications", *KINDS)]
         own_ends = [own_end for own_end, _ in connections]
         server_ends = [server_end for _, server_end in connections]
         for own_end in own_ends:
@@ -198,8 +198,8 @@ class ToolServer:
                 "descriptors: raise the limit (ulimit -n) or close environments"
             ) from None
         try:
-            messages.send(self.notifications, {"want": libraries})
-            message, fds = messages.receive(self.queues[libraries])
+            messages.send_packet(self.notifications, {"want": libraries})
+            message, fds = messages.receive_packet(self.queues[libraries])
         except TimeoutError:
             raise ToolFailure(f"the Python server found no worker within {DEADLINE:g} s") from None
         except (OSError, EOFError) as error:
@@ -275,7 +275,7 @@ class SessionGroup:
         if self.server.owner == os.getpid():
             self.kill()
             self.wait()
-        messages.close(self.init, self.exit_pipe, *self.events)
+        messages.close_descriptors(self.init, self.exit_pipe, *self.events)
 
     def overstepped(self) -> bool:
         """Return whether the group was ended for its memory.
@@ -292,7 +292,7 @@ class SessionGroup:
 
     def wait(self) -> None:
         """Wait until all processes are gone; raise `ToolFailure` if they are not in time."""
-        if not messages.wait(self.init, DEADLINE):
+        if not messages.wait_until_readable(self.init, DEADLINE):
             raise ToolFailure(
                 f"the processes of a Python session did not end within {DEADLINE:g} s "
                 "of being killed"
@@ -305,9 +305,9 @@ class SessionGroup:
         has died, and `lost` is set.
         """
         with self._lock:
-            if not self.alive or not messages.wait(self.exit_pipe, timeout):
+            if not self.alive or not messages.wait_until_readable(self.exit_pipe, timeout):
                 return
-            reports = messages.reports(self.exit_pipe)
+            reports = messages.read_exit_reports(self.exit_pipe)
             self.lost = not reports and self.exit_status is None and not self.out_of_memory
             for report, value in reports:
                 if report == messages.MEMORY:
@@ -330,7 +330,7 @@ class SessionGroup:
         }
         # A server that has ended took its sessions along, which the caller finds out.
         with contextlib.suppress(OSError):
-            messages.send(self.server.notifications, notification)
+            messages.send_packet(self.server.notifications, notification)
 
 
 def overstepped(events: int) -> bool:

@@ -70,7 +70,7 @@ def start_guard(folder: str, lock: int) -> tuple[socket.socket, int]:
         and answers each when that is done; and its process number, 0 if it was killed at once,
         which the socket will show too.
     """
-    server_end, guard_end = messages.pair()
+    server_end, guard_end = messages.packet_pair()
     middle_pid = os.fork()
     if not middle_pid:
         try:
@@ -82,7 +82,7 @@ def start_guard(folder: str, lock: int) -> tuple[socket.socket, int]:
     with contextlib.suppress(ChildProcessError):  # it has ended, and the kernel has reaped it
         os.waitpid(middle_pid, 0)
     guard_end.close()
-    guard_pid = int(server_end.recv(messages.PACKET) or b"0")
+    guard_pid = int(server_end.recv(messages.MAX_PACKET) or b"0")
     return server_end, guard_pid
 
 
@@ -96,7 +96,7 @@ def reap_guard(guard_pidfd: int) -> None:
         with contextlib.suppress(ChildProcessError):
             options = os.WEXITED | os.WNOHANG
             has_ended = os.waitid(os.P_PIDFD, guard_pidfd, options) is not None
-            if not has_ended and messages.wait(guard_pidfd, _GUARD_END_SECONDS):
+            if not has_ended and messages.wait_until_readable(guard_pidfd, _GUARD_END_SECONDS):
                 os.waitid(os.P_PIDFD, guard_pidfd, options)
     finally:
         os.close(guard_pidfd)
@@ -117,7 +117,7 @@ def _run_guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
     try:
         requests.send(b"%d" % os.getpid())
         _clean_up_after_dead_servers(Path(folder).parent)
-        while serial := requests.recv(messages.PACKET):  # empty when the server has ended
+        while serial := requests.recv(messages.MAX_PACKET):  # empty when the server has ended
             remove_folder(f"{folder}/{int(serial)}")
             requests.send(serial)
     finally:

@@ -91,11 +91,13 @@ class Interpreter:
             EOFError: The parent has gone away.
         """
         while True:
-            message, fds = messages.receive(self.control)
+            message, fds = messages.receive_packet(self.control)
             if "code" in message:
                 code = os.pread(fds[0], os.fstat(fds[0]).st_size, 0).decode()
-                messages.close(*fds)
-                messages.limit(resource.RLIMIT_AS, self.mapped_bytes + message["memory"])
+                messages.close_descriptors(*fds)
+                messages.set_resource_limit(
+                    resource.RLIMIT_AS, self.mapped_bytes + message["memory"]
+                )
                 if message["once"]:
                     self._keep_only_standard_streams()
                 own_pid = _getpid()

@@ -143,7 +143,7 @@ def _prepare_level(level: str, view: FileView) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     if level == "namespaces":
         trial_boundary = Boundary("", HOME)
-        message, _ = messages.receive(trial_boundary.start_init())
+        message, _ = messages.receive_packet(trial_boundary.start_init())
         trial_boundary.signal_init(signal.SIGKILL)
         trial_boundary.close()
         if "failed" in message:
@@ -234,7 +234,7 @@ class Supervisor:
         # Only to end the wait: the loop itself finds out that the parent has ended.
         self.poller.call_when_readable(self.parent.fileno(), lambda: None)
         last_check = time.monotonic()
-        while not messages.wait(self.parent, 0):
+        while not messages.wait_until_readable(self.parent, 0):
             next_check = last_check + self.choose_check_interval()
             self.poller.wait(min(self.restock_at, next_check))
             now = time.monotonic()
@@ -257,7 +257,7 @@ class Supervisor:
 
     def on_notification(self, notifications: socket.socket) -> None:
         """Receive a message of the parent: it wants a boundary, or a call begins or has ended."""
-        message, _ = messages.receive(notifications)
+        message, _ = messages.receive_packet(notifications)
         if "want" in message:
             stock = self.stocks[message["want"]]
             stock.requested += 1
@@ -340,7 +340,7 @@ class Supervisor:
         """
         self.poller.forget(init_socket.fileno())
         try:
-            message, _ = messages.receive(init_socket)
+            message, _ = messages.receive_packet(init_socket)
         except (EOFError, OSError):
             # The init was killed; its pidfd, which is readable by now, leads to `on_init_exit`.
             init_socket.close()
@@ -367,14 +367,14 @@ class Supervisor:
         }
         try:
             zygote = self.find_or_start_zygote(boundary.libraries)
-            messages.send(zygote.requests, message, fds)
+            messages.send_packet(zygote.requests, message, fds)
         except (BrokenPipeError, ConnectionResetError):
             # The zygote has just died; `on_zygote_exit` follows, and discards this boundary too.
             return
         except OSError as error:
             self.abandon_boundary(serial, str(error), permanent=True)
             return
-        messages.close(*boundary.worker_fds)
+        messages.close_descriptors(*boundary.worker_fds)
         boundary.worker_fds = []
         if boundary.init_socket:
             boundary.init_socket.close()
@@ -398,7 +398,7 @@ class Supervisor:
         """
         zygote = self.zygotes[libraries]
         try:
-            message, fds = messages.receive(zygote.requests)
+            message, fds = messages.receive_packet(zygote.requests)
         except (EOFError, OSError):
             self.on_zygote_exit(libraries)
             return
@@ -410,7 +410,7 @@ class Supervisor:
         if "pid" in message:
             zygote.has_forked = True
         if boundary is None:  # its init was killed meanwhile
-            messages.close(*fds)
+            messages.close_descriptors(*fds)
             return
         if "error" in message:
             # A fork into the namespaces of an init that was killed fails; the next one may live.
@@ -423,7 +423,7 @@ class Supervisor:
             boundary.init_pidfd = fds[0]
             self.poller.call_when_readable(boundary.init_pidfd, lambda: self.on_init_exit(serial))
         else:
-            messages.close(*fds)
+            messages.close_descriptors(*fds)
         self.hand_out_boundary(serial)
 
     def hand_out_boundary(self, serial: int) -> None:
@@ -434,7 +434,7 @@ class Supervisor:
         boundary = self.boundaries[serial]
         message = {"serial": serial, "folder": boundary.folder}
         try:
-            messages.send(
+            messages.send_packet(
                 self.queues[boundary.libraries],
                 message,
                 [*boundary.caller_fds, boundary.init_pidfd],
@@ -442,7 +442,7 @@ class Supervisor:
         except OSError as error:
             self.abandon_boundary(serial, str(error), permanent=True)
             return
-        messages.close(*boundary.caller_fds)
+        messages.close_descriptors(*boundary.caller_fds)
         boundary.caller_fds = []
         boundary.mark_as_handed_out(linux.shared_memory(), self.read_kernel_memory())
         stock = self.stocks[boundary.libraries]
@@ -482,7 +482,7 @@ class Supervisor:
             exceeds_limits = boundary.exceeds_process_or_memory_limit(machine)
             if exceeds_limits or boundary.has_too_many_files(now):
                 # Too many processes or files are reported as too much memory, too.
-                messages.report(boundary.exit_pipe, messages.MEMORY)
+                messages.write_exit_report(boundary.exit_pipe, messages.MEMORY)
                 boundary.signal_init(STOP_SIGNALS[self.level])
                 continue
             deadline = boundary.call_deadline
@@ -545,7 +545,7 @@ class Supervisor:
         """Put the reason why there is no boundary into the queue, in place of one."""
         self.stocks[libraries].record_failure_report()
         with contextlib.suppress(BrokenPipeError):
-            messages.send(self.queues[libraries], {"error": reason})
+            messages.send_packet(self.queues[libraries], {"error": reason})
 
     def discard_boundary(self, serial: int) -> None:
         """Forget a boundary, end it if it has not ended, and release what it has."""
@@ -595,7 +595,7 @@ class Supervisor:
         assert self.guard is not None
         removed_serial = b""
         with contextlib.suppress(OSError):
-            removed_serial = self.guard.recv(messages.PACKET)
+            removed_serial = self.guard.recv(messages.MAX_PACKET)
         if removed_serial:
             self.folders_to_remove.discard(int(removed_serial))
             self.restock_after(0)

@@ -85,9 +85,9 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
             _rehearse(control_socket, spec)
             session = Interpreter(control_socket, output, spec.folder, spec.mapped_bytes)
         except Exception as error:
-            messages.send(control_socket, {"failed": f"{type(error).__name__}: {error}"})
+            messages.send_packet(control_socket, {"failed": f"{type(error).__name__}: {error}"})
             raise
-        messages.send(control_socket, b'{"ready": true}')
+        messages.send_packet(control_socket, b'{"ready": true}')
         session.serve(fork_session)
     except EOFError:
         os._exit(0)
@@ -113,7 +113,7 @@ def _confine(spec: WorkerSpec) -> None:
     if spec.judge_socket >= 0:
         listener = seccomp.install(seccomp.build_last_filter(spec.level), listening=True)
         with socket.socket(fileno=spec.judge_socket) as judge_socket:
-            messages.send(judge_socket, b"{}", [listener])
+            messages.send_packet(judge_socket, b"{}", [listener])
         os.close(listener)
 
 
@@ -145,7 +145,7 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
     os.closerange(5, 1 << 16)
     final_control = os.dup2(control, highest - 1, inheritable=False)
     final_output = os.dup2(output, highest, inheritable=False)
-    messages.close(control, output)
+    messages.close_descriptors(control, output)
     return socket.socket(fileno=final_control), final_output
 
 
@@ -197,7 +197,7 @@ def fork_session(
         _become_twin(interpreter, folder, fds)
         random.setstate(generator_state)
         return None
-    messages.close(*fds)
+    messages.close_descriptors(*fds)
     if refusal:
         # Without what JSON escapes, since names that the agent has chosen may be part of it.
         plain = [mark for mark in refusal if mark.isprintable() and mark not in '"\\']
@@ -242,7 +242,7 @@ def _become_twin(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
     new_control, new_output = fds
     os.dup2(new_control, control, inheritable=False)
     os.dup2(new_output, interpreter.output, inheritable=False)
-    messages.close(*fds)
+    messages.close_descriptors(*fds)
     interpreter.control = socket.socket(fileno=control)
     try:
         seccomp.begin_session()
@@ -253,9 +253,9 @@ def _become_twin(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
         with contextlib.suppress(OSError, ValueError):
             os.chdir(Path(folder) / current_folder.relative_to(interpreter.folder))
         interpreter.folder = folder
-        messages.send(interpreter.control, {"ready": True})
+        messages.send_packet(interpreter.control, {"ready": True})
     except BaseException as error:
-        messages.send(interpreter.control, {"failed": f"{type(error).__name__}: {error}"})
+        messages.send_packet(interpreter.control, {"failed": f"{type(error).__name__}: {error}"})
         os._exit(1)
 
 

@@ -64,7 +64,7 @@ def start_zygote(level: str, libraries: str) -> Zygote:
         level: The isolation level of its workers.
         libraries: What it preloads, such as "numpy+sympy".
     """
-    supervisor_end, zygote_end = messages.pair()
+    supervisor_end, zygote_end = messages.packet_pair()
     supervisor_pid = os.getpid()
     zygote_pid = os.fork()
     if not zygote_pid:
@@ -107,7 +107,7 @@ def _run_zygote(
         _WorkerForker(requests, level, libraries).serve()
     except BaseException as error:
         if own_pid == os.getpid():
-            messages.send(requests, {"failed": f"{type(error).__name__}: {error}"[:500]})
+            messages.send_packet(requests, {"failed": f"{type(error).__name__}: {error}"[:500]})
     finally:
         os._exit(1)  # also in its forks: nothing may return into the supervisor's code
 
@@ -152,7 +152,7 @@ class _WorkerForker:
             A pidfd of the forked process, which becomes readable at its end; None if the fork
             failed.
         """
-        message, fds = messages.receive(self.requests)
+        message, fds = messages.receive_packet(self.requests)
         serial = message["serial"]
         # In the order in which `Supervisor.request_worker` sends them.
         control, output, *other_fds = fds
@@ -183,12 +183,12 @@ class _WorkerForker:
                 run_subreaper(spec, control, output, exit_pipe, zygote_pid)
             worker_pidfd = os.pidfd_open(worker_pid)
             reply = b'{"serial": %d, "pid": %d}' % (serial, worker_pid)
-            messages.send(self.requests, reply, [worker_pidfd])
+            messages.send_packet(self.requests, reply, [worker_pidfd])
         except OSError as error:
-            messages.send(self.requests, {"serial": serial, "error": str(error)})
-            messages.close(*fds)
+            messages.send_packet(self.requests, {"serial": serial, "error": str(error)})
+            messages.close_descriptors(*fds)
             return None
-        messages.close(*[fd for fd in fds if fd != exit_pipe])
+        messages.close_descriptors(*[fd for fd in fds if fd != exit_pipe])
         self.exit_pipes[worker_pid] = exit_pipe
         return worker_pidfd
 
@@ -204,7 +204,7 @@ class _WorkerForker:
                     continue
                 # At other levels it was a subreaper, which has reported its worker's end itself.
                 if self.level == "namespaces":
-                    messages.report(exit_pipe, messages.EXIT, wait_status)
+                    messages.write_exit_report(exit_pipe, messages.EXIT, wait_status)
                 os.close(exit_pipe)
 
 
