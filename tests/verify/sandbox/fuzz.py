@@ -27,7 +27,7 @@ from turngym.tests.verify.sandbox.predicates import MIB
 from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import GRACE, LOST, QUIET, Bench
 from turngym.tools import Status, ToolFailure, ToolResult
-from turngym.tools.python.server.supervisor import GLANCE
+from turngym.tools.python.server.supervisor import IDLE_CHECK_INTERVAL
 from turngym.tools.python.tool import PythonTool
 from turngym.tools.subprocesses.deadlines import Overdue, call_within
 
@@ -41,7 +41,7 @@ ALONE = 3  # times that a late program is run again
 SLACK = 64 * MIB  # by which the memory of warm processes may differ
 PAUSE = 1.0  # seconds for which a session rests between two calls
 LOOK = (
-    GLANCE + 0.15
+    IDLE_CHECK_INTERVAL + 0.15
 )  # seconds between two looks at the memory of each session, longer than between its supervisor's
 WAYS = ("fresh", "session", "pause", "fork")
 

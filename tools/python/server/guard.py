@@ -1,10 +1,13 @@
-"""Where there are no namespaces: what ends and removes whatever a server and its sessions leave behind.
+"""Without namespaces: ends and removes whatever a server and its sessions leave behind.
 
-A guard is a process beside the server's tree, of which it is no part: nobody who kills that tree kills it. As long as
-the server lives, it removes the folders of sessions that have ended, which may take longer than a call may. When the
-server has ended, however it did, the guard kills what is left and removes the server's folder. Its processes are known
-by a mark: a limit of no other use, which they inherit and cannot change. The folder is locked as long as the server or
-its guard lives: of one that was killed with its guard, the next guard finds the folder unlocked, and does their work.
+A guard is a process beside the server's tree of processes: whoever kills that tree does not kill
+it. As long as the server lives, the guard removes the folders of sessions that have ended, which
+may take longer than a call may. When the server has ended, however it did, the guard kills the
+processes that are left and removes the server's folder.
+
+It recognises the server's processes by a mark: a limit that has no other use, which they inherit
+and cannot change. The folder is locked as long as the server or its guard lives. If both are
+killed, the next guard finds the folder unlocked, and does their work.
 """
 
 import contextlib
@@ -22,166 +25,218 @@ from ...subprocesses import messages
 from ..isolation import linux
 from ..isolation.levels import remove_folder
 
-PREFIX = "python-tool-server-"  # not that of earlier versions, whose folders are not locked while they are in use
-_NAMED = re.compile(PREFIX + r"(\w{8})")
-_RLIMIT_LOCKS = 10  # has had no effect since Linux 2.4
+# Of the folders of servers. Not that of earlier versions, which did not lock theirs.
+PREFIX = "python-tool-server-"
+NAME = "python-guard"  # of a guard's process, as `ps` shows it
+
+_FOLDER_NAME = re.compile(PREFIX + r"(\w{8})")  # as `tempfile.mkdtemp` makes them
+_RLIMIT_LOCKS = 10  # the limit that carries the mark; it has had no effect since Linux 2.4
+# The mark in `/proc/PID/limits`: "Max file locks   123   123   locks".
 _MARK = re.compile(rb"^Max file locks +\d+ +(\d+) ", re.MULTILINE)
-_GRACE, _GLANCE = (
-    1.0,
-    0.01,
-)  # seconds in which inits end what is theirs, and between two looks whether they have
-_REAPED = 3.0  # seconds in which a guard has ended after its server
-_AGAIN = 0.001  # seconds between two searches for processes, as long as there are any
-NAME = "python-guard"  # of its process
+# Seconds in which inits end their descendants by themselves, and between two checks of that.
+_SELF_END_SECONDS = 1.0
+_SELF_END_CHECK_INTERVAL = 0.01
+_GUARD_END_SECONDS = 3.0  # in which a guard has ended after its server
+_KILL_INTERVAL = 0.001  # seconds between two searches for marked processes, while there are any
 
 
-def mark_of(folder: str) -> int:
-    """Return the mark of the processes of the server that has this folder."""
+def compute_mark(folder: str) -> int:
+    """Return the mark of the server that has this folder: the end of its name, read as a number.
+
+    `tempfile.mkdtemp` has made that end, of eight characters, at random.
+    """
     return int.from_bytes(folder[-8:].encode())
 
 
-def reap(guard: int) -> None:
-    """Reap the guard behind a pidfd, whose server has ended, and close that.
-
-    It is a child of this process where that takes over orphans, as the first process of a container does.
-    """
-    try:
-        with contextlib.suppress(ChildProcessError):
-            if os.waitid(os.P_PIDFD, guard, os.WEXITED | os.WNOHANG) is None and messages.wait(
-                guard, _REAPED
-            ):
-                os.waitid(os.P_PIDFD, guard, os.WEXITED | os.WNOHANG)
-    finally:
-        os.close(guard)
-
-
-def take_mark(folder: str) -> None:
-    """Mark this process and all that it will start."""
-    mark = mark_of(folder)
-    # Refused within a session of another server, which itself ends whatever is in it.
+def mark_this_process(folder: str) -> None:
+    """Mark this process, the server that has this folder, and all processes that it will start."""
+    mark = compute_mark(folder)
+    # Refused within a session of another server, which itself ends all processes of the session.
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
 
 
 def start_guard(folder: str, lock: int) -> tuple[socket.socket, int]:
-    """Start the guard of this server; return the socket that gives it work until the server ends, and its number."""
-    ours, theirs = messages.pair()
-    if not (middle := os.fork()):
+    """Start the guard of this server.
+
+    Two forks make it no child of this process, which must not be a subreaper meanwhile.
+
+    Args:
+        folder: The server's folder.
+        lock: The descriptor that locks the folder.
+
+    Returns:
+        The socket on which the guard gets the serials of boundaries whose folders it is to remove,
+        and answers each when that is done; and its process number, 0 if it was killed at once,
+        which the socket will show too.
+    """
+    server_end, guard_end = messages.packet_pair()
+    middle_pid = os.fork()
+    if not middle_pid:
         try:
             if not os.fork():
                 os.setsid()
-                _guard(theirs, folder, lock)
+                _run_guard(guard_end, folder, lock)
         finally:
             os._exit(0)
     with contextlib.suppress(ChildProcessError):  # it has ended, and the kernel has reaped it
-        os.waitpid(middle, 0)
-    theirs.close()
-    return ours, int(
-        ours.recv(messages.PACKET) or b"0"
-    )  # 0 where it was killed at once, which is found out
+        os.waitpid(middle_pid, 0)
+    guard_end.close()
+    guard_pid = int(server_end.recv(messages.MAX_PACKET) or b"0")
+    return server_end, guard_pid
 
 
-def _guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
+def reap_guard(guard_pidfd: int) -> None:
+    """Reap a guard whose server has ended, and close its pidfd.
+
+    The guard is a child of this process if this process takes over orphans, as the first process of
+    a container does; otherwise there is nothing to reap.
+    """
+    try:
+        with contextlib.suppress(ChildProcessError):
+            options = os.WEXITED | os.WNOHANG
+            has_ended = os.waitid(os.P_PIDFD, guard_pidfd, options) is not None
+            if not has_ended and messages.wait_until_readable(guard_pidfd, _GUARD_END_SECONDS):
+                os.waitid(os.P_PIDFD, guard_pidfd, options)
+    finally:
+        os.close(guard_pidfd)
+
+
+def _run_guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
+    """Be the guard: clean up after dead servers, remove folders on request, then everything.
+
+    The arguments are those of `start_guard`, with the guard's end of the socket.
+    """
     linux.set_process_name(NAME)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)
+    # It keeps the socket and the lock, as 3 and 4, and closes all other descriptors of the server.
     requests = socket.socket(fileno=os.dup2(requests.detach(), 3))
     os.dup2(lock, 4)
     os.closerange(5, 1 << 16)
     try:
         requests.send(b"%d" % os.getpid())
-        _sweep(Path(folder).parent)
-        while name := requests.recv(messages.PACKET):
-            remove_folder(f"{folder}/{int(name)}")
-            requests.send(name)
+        _clean_up_after_dead_servers(Path(folder).parent)
+        while serial := requests.recv(messages.MAX_PACKET):  # empty when the server has ended
+            remove_folder(f"{folder}/{int(serial)}")
+            requests.send(serial)
     finally:
-        _clean(folder)
+        _clean_up_after_server(folder)
         os._exit(0)
 
 
-def _sweep(place: Path) -> None:
-    """Clean up after servers that were killed with their guards."""
-    for path in place.glob(f"{PREFIX}*"):
-        if _NAMED.fullmatch(path.name) and (lock := lock_folder(str(path))) is not None:
-            _clean(str(path))
+def _clean_up_after_dead_servers(temporary_folder: Path) -> None:
+    """Clean up after servers that were killed together with their guards."""
+    for path in temporary_folder.glob(f"{PREFIX}*"):
+        if not _FOLDER_NAME.fullmatch(path.name):
+            continue
+        lock = try_to_lock_folder(str(path))
+        if lock is not None:
+            _clean_up_after_server(str(path))
             os.close(lock)
 
 
-def lock_folder(folder: str) -> int | None:
-    """Return a descriptor that locks a folder of this user's; None where it is none, or is locked, or has gone."""
+def try_to_lock_folder(folder: str) -> int | None:
+    """Lock a folder that belongs to this user.
+
+    Returns:
+        The descriptor that locks it. None if it is locked already, is no folder or that of another
+        user, or has disappeared.
+    """
     try:
-        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     with contextlib.suppress(OSError):
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(place).st_uid == os.geteuid() and os.path.samestat(
-            os.fstat(place), os.lstat(folder)
-        ):
-            return place
-    os.close(place)
+        fcntl.flock(folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        status = os.fstat(folder_fd)
+        # Another guard may have removed the folder between opening and locking: then the path is
+        # that of no folder, or of a new one.
+        if status.st_uid == os.geteuid() and os.path.samestat(status, os.lstat(folder)):
+            return folder_fd
+    os.close(folder_fd)
     return None
 
 
-def _clean(folder: str) -> None:
-    _await_end(mark_of(folder))
-    end_marked(mark_of(folder))
+def _clean_up_after_server(folder: str) -> None:
+    """End all processes of the server that had this folder, and remove the folder."""
+    mark = compute_mark(folder)
+    _wait_for_marked_processes(mark)
+    kill_marked_processes(mark)
     remove_folder(folder)
 
 
-def end_marked(mark: int) -> None:
-    """Kill all processes with a mark but this one, until there is none."""
-    others = {os.getpid()}  # processes that are known to have another one
-    while found := [pid for pid in _processes() if pid not in others and _kill(pid, mark, others)]:
-        others.difference_update(found)
-        time.sleep(_AGAIN)
-
-
-def _await_end(mark: int) -> None:
+def _wait_for_marked_processes(mark: int) -> None:
     """Wait a while for processes to end by themselves: inits do so when their server has ended.
 
-    A session whose process is killed, while its init lives, counts as one whose own program killed it.
+    If a session's process was killed at once, while its init lives, the init would report it as one
+    that its own program has killed.
     """
-    until = time.monotonic() + _GRACE
-    while time.monotonic() < until and any(_has(pid, mark) for pid in _processes()):
-        time.sleep(_GLANCE)
+    deadline = time.monotonic() + _SELF_END_SECONDS
+    while time.monotonic() < deadline and any(_has_mark(pid, mark) for pid in _list_processes()):
+        time.sleep(_SELF_END_CHECK_INTERVAL)
 
 
-def _processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
+def kill_marked_processes(mark: int) -> None:
+    """Kill all processes with a mark but this one, until there is none."""
+    # Processes that are known to have no such mark, which need not be looked at again.
+    unmarked_pids = {os.getpid()}
+    while True:
+        killed_any = False
+        for pid in _list_processes():
+            if pid not in unmarked_pids and _kill_if_marked(pid, mark, unmarked_pids):
+                killed_any = True
+        if not killed_any:
+            return
+        time.sleep(_KILL_INTERVAL)
 
 
-def _kill(pid: int, mark: int, others: set[int]) -> bool:
-    """Kill a process if it has the mark; return whether it has. One that has not joins the `others`."""
+def _kill_if_marked(pid: int, mark: int, unmarked_pids: set[int]) -> bool:
+    """Kill a process if it has the mark.
+
+    Args:
+        pid: The process.
+        mark: The mark.
+        unmarked_pids: Gets the process if it has no such mark.
+
+    Returns:
+        Whether it was killed.
+    """
+    # The mark is checked after the pidfd was opened: the pidfd stays that of the process which was
+    # checked, whichever process gets the number later.
     try:
-        process = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if not _has(pid, mark):
-            others.add(pid)
+        if not _has_mark(pid, mark):
+            unmarked_pids.add(pid)
             return False
-        signal.pidfd_send_signal(process, signal.SIGKILL)
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         return True
     except OSError:
         return False
     finally:
-        os.close(process)
+        os.close(pidfd)
 
 
-def _has(pid: int, mark: int) -> bool:
-    """Return whether a process lives and has a mark; this one has none."""
+def _list_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
+
+
+def _has_mark(pid: int, mark: int) -> bool:
+    """Return whether a process lives, has a mark, and is not this one."""
     try:
-        found = _MARK.search(linux.read(f"/proc/{pid}/limits"))
-        return (
-            found is not None
-            and int(found[1]) == mark
-            and pid != os.getpid()
-            and not _is_zombie(pid)
-        )
+        match = _MARK.search(linux.read(f"/proc/{pid}/limits"))
+        if match is None or int(match[1]) != mark:
+            return False
+        return pid != os.getpid() and not _is_zombie(pid)
     except OSError:
         return False
 
 
 def _is_zombie(pid: int) -> bool:
-    return linux.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] in b"ZX"
+    """Return whether a process has ended but is not reaped."""
+    # Its state follows the name, which is in parentheses and may contain any character.
+    fields_after_name = linux.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return fields_after_name[0] in b"ZX"

@@ -1,8 +1,11 @@
-"""The child side of a session: it runs the agent's programs in one namespace that lives as long as the process.
+"""The child side of a session: it runs the agent's programs in one namespace.
 
-What a program writes goes to a pipe that the parent reads while it runs; the socket only says how a call of a session
-ended. A program that runs `once` says it with its exit code, as every process does. What is used after a program has
-run is bound before, since the program may change any module.
+The namespace lives as long as the process. What a program writes goes to a pipe that the parent
+reads while the program runs; the socket only carries how a call of a session ended. A program that
+is run `once` says that with its exit code, as every process does.
+
+A program may replace any function of any module. Whatever is used after a program has run is
+therefore bound when this module is imported, or given as an argument's default.
 """
 
 import ast
@@ -21,28 +24,54 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...subprocesses import messages
 
-MEMORY_SIGNAL = signal.SIGRTMAX  # ends a program that runs `once` and dies of a MemoryError
+MEMORY_SIGNAL = signal.SIGRTMAX  # ends a program that is run `once` and dies of a MemoryError
 
-_write, _exit, _kill, _dup2, _getpid = os.write, os._exit, os.kill, os.dup2, os.getpid
+_write = os.write
+_exit = os._exit
+_kill = os.kill
+_dup2 = os.dup2
+_getpid = os.getpid
 _shutdown_threads: Callable[[], None] = threading._shutdown  # type: ignore[attr-defined]
-_run_exit_handlers, _collect, _show = atexit._run_exitfuncs, gc.collect, sys.__excepthook__
-_enumerate_threads, _this_thread = threading.enumerate, threading.current_thread
+_enumerate_threads = threading.enumerate
+_current_thread = threading.current_thread
+_run_exit_handlers = atexit._run_exitfuncs
+_collect_garbage = gc.collect
+_print_exception = sys.__excepthook__
+
+
+class SessionAnswer(NamedTuple):
+    """The answer to a message of the parent: one entry of a JSON object."""
+
+    name: str
+    value: str  # without characters that JSON escapes
 
 
 class Interpreter:
-    """One namespace and the loop that runs programs in it."""
+    """One namespace and the loop that runs programs in it.
 
-    def __init__(self, control: socket.socket, output: int, folder: str, mapped: int) -> None:
-        self.control, self.output, self.folder = control, output, folder
-        self.mapped, self.calls = mapped, 0
-        main = types.ModuleType("__main__")
-        main.__dict__["__builtins__"] = __builtins__
-        sys.modules["__main__"] = main
-        self.namespace, sys.argv = main.__dict__, [""]
+    Args:
+        control: The socket to the parent.
+        output: The writing end of the output pipe.
+        folder: The work folder.
+        mapped_bytes: The address space that the process had before it ran any program; the memory
+            of a program is limited to an amount beyond it.
+    """
+
+    def __init__(self, control: socket.socket, output: int, folder: str, mapped_bytes: int) -> None:
+        self.control = control
+        self.output = output
+        self.folder = folder
+        self.mapped_bytes = mapped_bytes
+        self.calls = 0
+        main_module = types.ModuleType("__main__")
+        main_module.__dict__["__builtins__"] = __builtins__
+        sys.modules["__main__"] = main_module
+        self.namespace = main_module.__dict__
+        sys.argv = [""]
         sys.path[:] = ["", *filter(None, sys.path)]
         threading.excepthook = self._report_in_thread
         sys.unraisablehook = self._report_ignored
@@ -50,120 +79,172 @@ class Interpreter:
         random.seed(0)
 
     def serve(
-        self, fork: "Callable[[Interpreter, str, list[int], list[int]], tuple[str, str] | None]"
+        self, fork: "Callable[[Interpreter, str, list[int], list[int]], SessionAnswer | None]"
     ) -> None:
-        """Answer `code` and, by `fork`, `fork` messages; raises EOFError when the parent goes away."""
+        """Run the programs that the parent sends, and fork when it asks for that.
+
+        Args:
+            fork: Forks this process; see `worker.fork_session`. It returns None in the new process,
+                which then serves on its own socket.
+
+        Raises:
+            EOFError: The parent has gone away.
+        """
         while True:
-            message, fds = messages.receive(self.control)
+            message, fds = messages.receive_packet(self.control)
             if "code" in message:
                 code = os.pread(fds[0], os.fstat(fds[0]).st_size, 0).decode()
-                messages.close(*fds)
-                messages.limit(resource.RLIMIT_AS, self.mapped + message["memory"])
+                messages.close_descriptors(*fds)
+                messages.set_resource_limit(
+                    resource.RLIMIT_AS, self.mapped_bytes + message["memory"]
+                )
                 if message["once"]:
-                    self._leave_only_streams()
-                own = _getpid()
-                ended = self.run(code)
-                if (
-                    message["once"] or _getpid() != own
-                ):  # a child of the program has come to the program's end
-                    _exit(self.finish(ended))
-                self._answer(message["key"], "status", self.settle(ended))
-            elif reply := fork(self, message["fork"], message["left"], fds):
-                self._answer(message["key"], *reply)
+                    self._keep_only_standard_streams()
+                own_pid = _getpid()
+                error = self.run(code)
+                # A child that the program has forked comes to the program's end too, and exits.
+                if message["once"] or _getpid() != own_pid:
+                    _exit(self.finish(error))
+                self._send_answer(message["key"], SessionAnswer("status", self.settle(error)))
+                continue
+            answer = fork(self, message["fork"], message["left"], fds)
+            if answer is not None:
+                self._send_answer(message["key"], answer)
 
     def run(self, code: str) -> BaseException | None:
-        """Run a program, print a last expression's value; return what ended it early, its traceback printed."""
-        self._open_streams()
+        """Run a program, and print the value of its last statement if that is an expression.
+
+        Returns:
+            The exception that ended the program early, None if there was none. Its traceback is
+            printed, unless it is a SystemExit.
+        """
+        self._open_standard_streams()
         self.calls += 1
-        # Every call has its own file name, so that a function's lines are looked up in the call that defined it.
+        # Each call has its own file name: the lines of a function, which a traceback shows, are
+        # looked up in the call that defined it.
         filename = f"<python {self.calls}>"
         linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
         try:
             tree = ast.parse(code, filename)
-            last: list[ast.stmt] = (
-                [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
-            )
+            last_expression: list[ast.stmt] = []
+            if tree.body and isinstance(tree.body[-1], ast.Expr):
+                last_expression = [tree.body.pop()]
             exec(compile(tree, filename, "exec", dont_inherit=True), self.namespace)
-            if last:
-                exec(
-                    compile(ast.Interactive(last), filename, "single", dont_inherit=True),
-                    self.namespace,
-                )
+            if last_expression:
+                # Compiled as "single", an expression prints its value, as at the prompt.
+                interactive = ast.Interactive(last_expression)
+                exec(compile(interactive, filename, "single", dont_inherit=True), self.namespace)
         except SystemExit as stop:
             return stop
         except BaseException as error:
-            self._report(error)
+            self._report_error(error)
             return error
         return None
 
-    def settle(self, ended: BaseException | None) -> str:
-        """Wait for what a program of a session still has to do, and return the status."""
+    def settle(self, error: BaseException | None) -> str:
+        """End a call of a session: wait for the program's threads and run its exit handlers.
+
+        Args:
+            error: What ended the program early, if anything.
+
+        Returns:
+            The status of the call: "ok", "error" or "memory".
+        """
         try:
-            pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
+            # Idle threads of an executor wait for more work, and end only with the process.
+            futures = sys.modules.get("concurrent.futures.thread")
+            executor_threads = getattr(futures, "_threads_queues", {})
             for thread in _enumerate_threads():
-                if thread is not _this_thread() and not thread.daemon and thread not in pools:
-                    thread.join()
+                if thread is _current_thread() or thread.daemon or thread in executor_threads:
+                    continue
+                thread.join()
             _run_exit_handlers()
-        except BaseException as error:
-            self._report(error)
-            ended = ended or error
-        if isinstance(ended, MemoryError):
+        except BaseException as late_error:
+            self._report_error(late_error)
+            error = error or late_error
+        if isinstance(error, MemoryError):
             return "memory"
-        if ended is None or (isinstance(ended, SystemExit) and ended.code in (None, 0)):
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             return "ok"
-        if isinstance(ended, SystemExit):
-            self._say(f"SystemExit: {ended.code}\n")
+        if isinstance(error, SystemExit):
+            self._write_output(f"SystemExit: {error.code}\n")
         return "error"
 
-    def finish(self, ended: BaseException | None) -> int:
-        """End the program as CPython does and return its exit code."""
-        code = int(ended is not None)
-        if isinstance(ended, SystemExit):
-            code = ended.code or 0 if isinstance(ended.code, int | None) else code
-            if ended.code != code and ended.code is not None:
-                self._say(f"{ended.code}\n")
-        for step in (_shutdown_threads, _run_exit_handlers, self._clear, _collect, self._flush):
+    def finish(self, error: BaseException | None) -> int:
+        """End a program that is run `once`, in the order in which CPython does.
+
+        Args:
+            error: What ended the program early, if anything.
+
+        Returns:
+            The exit code, from 0 to 255.
+        """
+        exit_code = 0 if error is None else 1
+        if isinstance(error, SystemExit):
+            # `sys.exit(3)` sets the exit code; `sys.exit("text")` prints the text and means 1.
+            if isinstance(error.code, int | None):
+                exit_code = error.code or 0
+            if error.code is not None and error.code != exit_code:
+                self._write_output(f"{error.code}\n")
+        steps = (
+            _shutdown_threads,
+            _run_exit_handlers,
+            self._clear_namespace,
+            _collect_garbage,
+            self._flush_standard_streams,
+        )
+        for step in steps:
             try:
                 step()
-            except BaseException as error:
-                self._report(error)
-        if isinstance(ended, MemoryError):
+            except BaseException as late_error:
+                self._report_error(late_error)
+        if isinstance(error, MemoryError):
             _kill(_getpid(), MEMORY_SIGNAL)
-        return code & 0xFF
+        return exit_code & 0xFF
 
-    def _answer(self, key: str, name: str, value: str) -> None:
-        # Spelled out, since a program may have changed what the json module does; one write is one packet.
-        _write(self.control.fileno(), f'{{"{name}": "{value}", "key": "{key}"}}'.encode())
+    def _send_answer(self, key: str, answer: SessionAnswer) -> None:
+        # Spelled out, since a program may have changed what the json module does. One write is one
+        # packet.
+        text = f'{{"{answer.name}": "{answer.value}", "key": "{key}"}}'
+        _write(self.control.fileno(), text.encode())
 
-    def _clear(self) -> None:
-        """Let go of the program's namespace, as CPython does at its end."""
-        main = sys.modules.pop("__main__", None)
-        left = weakref.ref(main) if isinstance(main, types.ModuleType) else lambda: None
-        del main
+    def _clear_namespace(self) -> None:
+        """Release the program's namespace, as CPython does at its end."""
+        main_module = sys.modules.pop("__main__", None)
+        main_reference = None
+        if isinstance(main_module, types.ModuleType):
+            main_reference = weakref.ref(main_module)
+        del main_module
         self.namespace = {}
-        _collect()
-        if (module := left()) is None:
+        _collect_garbage()
+        surviving_module = None if main_reference is None else main_reference()
+        if surviving_module is None:
             return
-        # Something still holds the module; what is private goes first.
+        # Something still refers to the module: its variables become None, the private ones first.
         for private in (True, False):
-            for name in list(module.__dict__):
-                if name != "__builtins__" and private == (name[:1] == "_" and name[:2] != "__"):
-                    module.__dict__[name] = None
+            for name in list(surviving_module.__dict__):
+                is_private = name[:1] == "_" and name[:2] != "__"
+                if name != "__builtins__" and is_private == private:
+                    surviving_module.__dict__[name] = None
 
-    def _flush(self) -> None:
+    def _flush_standard_streams(self) -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
 
-    def _open_streams(self) -> None:
-        # Earlier code may have closed or redirected them.
+    def _open_standard_streams(self) -> None:
+        """Direct standard output and errors to the pipe: earlier code may have changed them."""
         for number in (1, 2):
             if number != self.output:
                 _dup2(self.output, number)
-        sys.stdout, sys.stderr = _stream(1), _stream(2)
+        sys.stdout = _make_stream(1)
+        sys.stderr = _make_stream(2)
 
-    def _leave_only_streams(self) -> None:
-        """Let a program find the descriptors of a plain process; nobody will ask for another program."""
+    def _keep_only_standard_streams(self) -> None:
+        """Close all other descriptors, so that a program finds those of a plain process.
+
+        The socket is not needed any more: nobody will ask for another program.
+        """
         for number in (1, 2):
             _dup2(self.output, number)
         self.control.close()
@@ -171,63 +252,96 @@ class Interpreter:
         self.output = 2
 
     def _report_in_thread(self, args: threading.ExceptHookArgs) -> None:
-        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-            self._say(f"Exception in thread {args.thread.name if args.thread else '?'}:\n")
-            self._report(args.exc_value)
+        """Print the exception that ended a thread; the `threading.excepthook`."""
+        if args.exc_value is None or isinstance(args.exc_value, SystemExit):
+            return
+        thread_name = args.thread.name if args.thread else "?"
+        self._write_output(f"Exception in thread {thread_name}:\n")
+        self._report_error(args.exc_value)
 
     def _report_ignored(self, args: Any) -> None:
-        if args.exc_value is not None:
-            self._say(f"{args.err_msg or 'Exception ignored in'}: {args.object!r}\n")
-            self._report(args.exc_value)
+        """Print an exception that cannot be raised, as in `__del__`; the `sys.unraisablehook`."""
+        if args.exc_value is None:
+            return
+        self._write_output(f"{args.err_msg or 'Exception ignored in'}: {args.object!r}\n")
+        self._report_error(args.exc_value)
 
-    def _report(self, error: BaseException) -> None:
+    def _report_error(self, error: BaseException) -> None:
+        """Print the traceback of an exception, or only its type if that fails."""
         try:
-            self._say(_traceback(error))
-        except (
-            BaseException
-        ):  # the agent's own exceptions may fail to print, and memory may be used up
-            self._say(f"{type(error).__name__}\n")
+            self._write_output(_format_traceback(error))
+        # The agent's own exceptions may fail to print, and memory may be used up.
+        except BaseException:
+            self._write_output(f"{type(error).__name__}\n")
 
-    def _say(self, text: str) -> None:
-        data = memoryview(text.encode(errors="backslashreplace"))
-        while data:
-            data = data[_write(self.output, data) :]
+    def _write_output(self, text: str) -> None:
+        unwritten = memoryview(text.encode(errors="backslashreplace"))
+        while unwritten:
+            written_bytes = _write(self.output, unwritten)
+            unwritten = unwritten[written_bytes:]
 
 
-def _stream(number: int) -> io.TextIOWrapper:
-    # Unbuffered: output and errors keep their order, and a call that is cut off has already shown what it wrote.
+def _make_stream(number: int) -> io.TextIOWrapper:
+    """Return a text stream that writes to a descriptor at once.
+
+    Without a buffer, output and errors keep their order, and a call that is cut off has already
+    shown what it wrote.
+    """
     raw = io.FileIO(number, "w", closefd=False)
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
-def _traceback(
+def _format_traceback(
     error: BaseException, from_exception: Any = traceback.TracebackException.from_exception
 ) -> str:
+    """Return the traceback of an exception with only the lines of the agent's programs.
+
+    The frames of this package and of libraries are left out, and each program's file, such as
+    "<python 3>", is called "<python>".
+
+    Args:
+        error: The exception.
+        from_exception: The original function, since a program may have replaced it.
+    """
     report = from_exception(error, compact=True)
-    pending: list[traceback.TracebackException | None] = [report]
-    while pending:
-        if (part := pending.pop()) is None:
+    # The report contains others: of the cause, the context, and the exceptions of a group.
+    pending_reports: list[traceback.TracebackException | None] = [report]
+    while pending_reports:
+        part = pending_reports.pop()
+        if part is None:
             continue
         part.stack[:] = [frame for frame in part.stack if frame.filename.startswith("<python ")]
         for frame in part.stack:
-            frame.line  # noqa: B018 - looked up by file name, so before that changes
+            frame.line  # noqa: B018 - has the line looked up by the file name, before that changes
             frame.filename = "<python>"
+        # The file of a SyntaxError, which other reports lack.
         if getattr(part, "filename", "").startswith("<python "):
             part.filename = "<python>"
-        pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
+        pending_reports += [part.__cause__, part.__context__]
+        pending_reports += getattr(part, "exceptions", None) or ()
     text = "".join(report.format())
+    # From Python 3.12 on the report itself says "Did you mean: 'name'?".
     if sys.version_info < (3, 12) and isinstance(error, NameError | AttributeError):
-        return _suggested(error, text)
+        return _add_suggestion(error, text)
     return text
 
 
-def _suggested(error: BaseException, text: str) -> str:
-    """Return the report with the interpreter's own last line, which also says what may have been meant."""
-    heard, sys.stderr = sys.stderr, io.StringIO()
+def _add_suggestion(error: BaseException, text: str) -> str:
+    """Add ". Did you mean: 'name'?" to a traceback if the interpreter would print that.
+
+    Args:
+        error: The exception.
+        text: Its traceback, without a suggestion.
+    """
+    program_stderr = sys.stderr
+    sys.stderr = io.StringIO()
     try:
-        _show(type(error), error, error.__traceback__)
-        own = sys.stderr.getvalue().rstrip("\n")
+        _print_exception(type(error), error, error.__traceback__)
+        interpreters_text = sys.stderr.getvalue().rstrip("\n")
     finally:
-        sys.stderr = heard
-    _, found, more = own.rpartition(text.rstrip("\n").rpartition("\n")[2])
-    return f"{text.rstrip()}{more}\n" if found and more.startswith(". Did you mean") else text
+        sys.stderr = program_stderr
+    last_line = text.rstrip("\n").rpartition("\n")[2]
+    _, last_line_found, suggestion = interpreters_text.rpartition(last_line)
+    if last_line_found and suggestion.startswith(". Did you mean"):
+        return f"{text.rstrip()}{suggestion}\n"
+    return text

@@ -1,8 +1,14 @@
-"""The server process of the Python tool: it keeps confined workers ready and watches what those in use take.
+"""The server process of the Python tool: it keeps confined workers ready and enforces limits.
 
-A boundary is made before it is needed: init, namespaces, file systems, a forked and confined worker. A caller takes one
-from a queue with all its descriptors and talks to the worker directly; this process is only told when a call begins and
-ends. It looks at what boundaries hold as long as they live, and ends one whose call has not ended in time.
+A boundary is made before it is needed, in three steps: its init process prepares namespaces and
+file systems (only at level `namespaces`), a zygote forks its worker, and the worker confines
+itself. A caller takes a finished boundary from a queue together with all its descriptors, and from
+then on talks to the worker directly; this process is only told when a call begins and ends. As
+long as a boundary lives, this process checks how much it uses, and ends it if it exceeds a limit
+or if its call does not end in time.
+
+`main` sets the process up and `Supervisor.serve` is its loop. The methods of `Supervisor` follow
+the life of a boundary: begun, prepared, forked, handed out, checked, discarded.
 """
 
 import contextlib
@@ -23,91 +29,123 @@ from ..isolation.file_view import HOME, FileView, take_packages
 from ..isolation.levels import KINDS, remove_folder
 from ..isolation.namespaces import enter_namespaces
 from .boundary import Boundary, Stock
-from .guard import start_guard, take_mark
+from .guard import mark_this_process, start_guard
 from .worker_factory import Zygote, start_zygote
 
-# What ends a boundary, sent to its init.
-STOP = {"namespaces": signal.SIGKILL, "landlock": signal.SIGTERM, "rlimits-only": signal.SIGTERM}
-_QUERY = 0xFFFFFFFF  # asks `linux.personality` for the present one
-_REST, _AFTER = (
-    0.05,
-    0.002,
-)  # seconds for which no boundary is begun after a call began, and after one ended
-LOOK, GLANCE = (
-    0.05,
-    0.25,
-)  # seconds between two looks at the boundaries that work, and at the others
-_GRACE = 0.5  # seconds after the end of its call's time in which the parent has ended a boundary itself, if it can
-LEAVING = (
-    16  # folders of ended sessions that may wait for their removal before no other session is begun
-)
-_STRAYS, _STRAY = (
-    1000,
-    0.001,
-)  # searches for processes that an init left behind, and seconds between two
-_ENDING = 1.0  # seconds in which an init, and what it has to end, have ended
-_DYING = 0.02  # seconds in which a process that was killed, and cannot be used any more, has ended
+# The signal that ends a boundary, sent to its init, by level.
+STOP_SIGNALS = {
+    "namespaces": signal.SIGKILL,
+    "landlock": signal.SIGTERM,
+    "rlimits-only": signal.SIGTERM,
+}
+# Seconds between two checks of the boundaries that work, and of those that do not.
+ACTIVE_CHECK_INTERVAL = 0.05
+IDLE_CHECK_INTERVAL = 0.25
+# Folders of ended sessions that may wait for their removal before no other session is begun.
+MAX_FOLDERS_TO_REMOVE = 16
+
+_QUERY_PERSONALITY = 0xFFFFFFFF  # makes `linux.personality` return the present one and set nothing
+# Seconds for which no boundary is begun after a call began, and after a boundary was handed out or
+# ended: beginning one would take processor time from the call.
+_PAUSE_AFTER_CALL_BEGAN = 0.05
+_PAUSE_AFTER_HANDING_OUT = 0.002
+# Seconds after the deadline of a call in which the parent has ended the boundary itself, if it can.
+_DEADLINE_GRACE = 0.5
+# Searches for processes that outlived their init, and seconds between two of them.
+_STRAY_SEARCHES = 1000
+_STRAY_SEARCH_INTERVAL = 0.001
+# Seconds in which an init, and the processes that it has to end first, have ended.
+_INIT_END_SECONDS = 1.0
+# Seconds in which an init that was killed, and that nobody can use any more, has ended.
+_KILLED_INIT_END_SECONDS = 0.02
 
 
 def main(level: str, folder: str) -> None:
-    """Serve the parent on the inherited socket; without namespaces, sessions work in directories under `folder`."""
-    _fix_addresses()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    notes, *queues, life = messages.inherited_sockets(len(KINDS) + 2)
-    # The number before those of the sockets.
+    """Serve the parent until it goes away.
+
+    The parent passes its sockets as inherited descriptors, whose numbers end the command line.
+
+    Args:
+        level: The isolation level of all boundaries of this server.
+        folder: The folder below which sessions work; "" at level `namespaces`, where each session
+            has a file system in memory.
+    """
+    _disable_address_randomisation()
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    notifications, *queues, parent = messages.inherited_sockets(len(KINDS) + 2)
+    # The lock of the folder precedes the sockets: notifications, a queue for each of KINDS, parent.
     lock = int(sys.argv[-len(KINDS) - 3]) if folder else -1
-    view = FileView(**messages.read_frame(life))
-    groups, counted = None, "counted twenty times a second"
+    view = FileView(**messages.read_frame(parent))
+    control_groups: Groups | None = None
     try:
-        groups = Groups()  # first, since there are none in the file tree of programs
+        # First, since the file tree of programs, into which `_prepare_level` moves, shows no
+        # control groups.
+        control_groups = Groups()
+        memory_mode = "limited by the kernel, and counted twenty times a second"
     except OSError as error:
-        counted += f"; no control groups: {error}"
+        memory_mode = f"counted twenty times a second; no control groups: {error}"
     try:
-        _prepare(level, view)
+        _prepare_level(level, view)
         take_packages(view, folder)
     except OSError as error:
-        messages.write_frame(life, {"refused": str(error)})
-        if groups:
-            groups.close()
+        messages.write_frame(parent, {"refused": str(error)})
+        if control_groups is not None:
+            control_groups.close()
         return
     if folder:
-        take_mark(folder)
-    supervisor = Supervisor(life, level, folder, groups, lock)
+        mark_this_process(folder)
+    supervisor = Supervisor(parent, level, folder, control_groups, lock)
     if folder:
-        supervisor.watch()
-    memory = f"limited by the kernel, and {counted}" if groups else counted
+        supervisor.start_new_guard()
     messages.write_frame(
-        life, {"stop": STOP[level], "memory": memory, "guard": supervisor.guard_pid}
+        parent,
+        {"stop": STOP_SIGNALS[level], "memory": memory_mode, "guard": supervisor.guard_pid},
     )
     try:
-        supervisor.serve(notes, dict(zip(KINDS, queues)))
+        supervisor.serve(notifications, dict(zip(KINDS, queues)))
     finally:
         supervisor.stop()
 
 
-def _fix_addresses() -> None:
-    """Start this process anew without address randomisation: what programs print is then the same from run to run."""
+def _disable_address_randomisation() -> None:
+    """Restart this process without address randomisation, unless it already runs without.
+
+    Programs that print addresses, such as the default `repr` of an object, then print the same from
+    run to run.
+    """
     with contextlib.suppress(OSError):  # some containers forbid it, and do without
-        if not linux.personality(_QUERY) & linux.ADDR_NO_RANDOMIZE:
-            linux.personality(linux.ADDR_NO_RANDOMIZE)
-            if linux.personality(_QUERY) & linux.ADDR_NO_RANDOMIZE:
-                os.execv(sys.executable, sys.orig_argv)
+        if linux.personality(_QUERY_PERSONALITY) & linux.ADDR_NO_RANDOMIZE:
+            return
+        linux.personality(linux.ADDR_NO_RANDOMIZE)
+        # Only if the kernel has accepted it: otherwise this process would restart for ever.
+        if linux.personality(_QUERY_PERSONALITY) & linux.ADDR_NO_RANDOMIZE:
+            os.execv(sys.executable, sys.orig_argv)
 
 
-def _prepare(level: str, view: FileView) -> None:
-    """Find out whether this machine can give a level, and prepare for it; OSError with the reason where it cannot."""
+def _prepare_level(level: str, view: FileView) -> None:
+    """Check that this machine can provide an isolation level, and prepare this process for it.
+
+    Args:
+        level: The isolation level.
+        view: The files that programs see; at level `namespaces` this process moves into their tree.
+
+    Raises:
+        OSError: The machine cannot provide the level; the message is the reason.
+    """
     if level == "landlock" and landlock.landlock_version() < 3:
         raise OSError("the kernel has no Landlock of version 3 (Linux 6.2), or it is switched off")
     if level == "namespaces":
         enter_namespaces(view)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # The kernel reaps ended processes, also workers of a dead zygote: till then their boundaries would not end.
+    # The kernel reaps ended processes, including the workers of a dead zygote, which nobody else
+    # would reap; until they are reaped, their boundaries would not end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     if level == "namespaces":
-        boundary = Boundary("", HOME)
-        message, _ = messages.receive(boundary.start_init())
-        boundary.signal(signal.SIGKILL)
-        boundary.close()
+        trial_boundary = Boundary("", HOME)
+        message, _ = messages.receive_packet(trial_boundary.start_init())
+        trial_boundary.signal_init(signal.SIGKILL)
+        trial_boundary.close()
         if "failed" in message:
             raise OSError(message["failed"])
 
@@ -115,341 +153,484 @@ def _prepare(level: str, view: FileView) -> None:
 class Poller(selectors.DefaultSelector):
     """Calls functions when descriptors become readable."""
 
-    def on(self, fd: int, then: Callable[[], None]) -> None:
-        self.register(fd, selectors.EVENT_READ, then)
+    def call_when_readable(self, fd: int, callback: Callable[[], None]) -> None:
+        """Have `wait` call a function whenever the descriptor is readable."""
+        self.register(fd, selectors.EVENT_READ, callback)
 
     def forget(self, fd: int) -> None:
-        """Wait for `fd`, which is still open, no more; harmless if nobody did."""
+        """Wait no more for a descriptor that is still open; harmless if it was never waited for."""
         with contextlib.suppress(KeyError, ValueError):
             self.unregister(fd)
 
     def wait(self, until: float) -> None:
-        """Wait until a time of `time.monotonic` for descriptors, and call their functions."""
-        for key, _ in self.select(None if until == math.inf else until - time.monotonic()):
-            if (
-                self.get_map().get(key.fd) is key
-            ):  # one before may have closed it, and its number be that of a new one
+        """Wait for descriptors once, and call the functions of those that are readable.
+
+        Args:
+            until: When to return at the latest, by `time.monotonic()`; `math.inf` for no limit.
+        """
+        timeout = None if until == math.inf else until - time.monotonic()
+        for key, _ in self.select(timeout):
+            # A function that was called just before may have closed this descriptor, and its number
+            # may be that of a new one by now.
+            if self.get_map().get(key.fd) is key:
                 key.data()
 
 
 class Supervisor:
+    """The state and the loop of the server process.
+
+    Args:
+        parent: The socket to the parent; it becomes readable when the parent has ended.
+        level: The isolation level of all boundaries.
+        folder: The folder below which sessions work; "" at level `namespaces`.
+        control_groups: Makes a control group for each boundary; None if the machine allows none.
+        lock: The descriptor that locks `folder`; -1 if there is none.
+    """
+
     def __init__(
         self,
-        life: socket.socket,
+        parent: socket.socket,
         level: str,
         folder: str,
-        groups: Groups | None = None,
+        control_groups: Groups | None = None,
         lock: int = -1,
     ) -> None:
-        self.life, self.level, self.folder, self.groups, self.lock = (
-            life,
-            level,
-            folder,
-            groups,
-            lock,
-        )
+        self.parent = parent
+        self.level = level
+        self.folder = folder
+        self.control_groups = control_groups
+        self.lock = lock
         self.guard: socket.socket | None = None
         self.guard_pid = 0
-        self.leaving: set[int] = set()  # boundaries whose folders the guard has yet to remove
+        # Serials of the boundaries whose folders the guard has yet to remove.
+        self.folders_to_remove: set[int] = set()
         self.poller = Poller()
+        # By the libraries that are preloaded, such as "numpy+sympy":
         self.queues: dict[str, socket.socket] = {}
         self.stocks: dict[str, Stock] = {}
         self.zygotes: dict[str, Zygote] = {}
         self.boundaries: dict[int, Boundary] = {}
-        self.serial = 0
-        self.restock_at = math.inf
-        self.kernel, self.kernel_read = 0, -math.inf
+        self.last_serial = 0
+        self.restock_at = math.inf  # by `time.monotonic()`
+        self.kernel_memory = 0  # bytes of `linux.kernel_memory` when it was last read
+        self.kernel_memory_read_at = -math.inf
 
-    def serve(self, notes: socket.socket, queues: dict[str, socket.socket]) -> None:
-        """Serve until the parent goes away; `queues` has one for each kind."""
+    def serve(self, notifications: socket.socket, queues: dict[str, socket.socket]) -> None:
+        """Serve until the parent goes away.
+
+        Args:
+            notifications: The socket on which the parent asks for boundaries and reports calls.
+            queues: For each combination of libraries, the socket into which finished boundaries go.
+        """
+        # Processes that outlive their init become children of this one: see `kill_strays`.
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-        self.queues, self.stocks = queues, {kind: Stock() for kind in queues}
+        self.queues = queues
+        self.stocks = {libraries: Stock() for libraries in queues}
         for queue in queues.values():
             queue.setblocking(False)
-        self.poller.on(notes.fileno(), lambda: self.note(notes))
-        self.poller.on(self.life.fileno(), lambda: None)  # it only ends the wait
-        looked = time.monotonic()
-        while not messages.wait(self.life, 0):
-            used = [boundary.active for boundary in self.boundaries.values() if boundary.memory]
-            next_look = looked + (LOOK if any(used) else GLANCE) if used else math.inf
-            self.poller.wait(min(self.restock_at, next_look))
-            if (now := time.monotonic()) >= self.restock_at:
-                self.restock()
-            if now >= next_look:
-                self.look(now)
-                looked = time.monotonic()
+        self.poller.call_when_readable(
+            notifications.fileno(), lambda: self.on_notification(notifications)
+        )
+        # Only to end the wait: the loop itself finds out that the parent has ended.
+        self.poller.call_when_readable(self.parent.fileno(), lambda: None)
+        last_check = time.monotonic()
+        while not messages.wait_until_readable(self.parent, 0):
+            next_check = last_check + self.choose_check_interval()
+            self.poller.wait(min(self.restock_at, next_check))
+            now = time.monotonic()
+            if now >= self.restock_at:
+                self.begin_missing_boundaries()
+            if now >= next_check:
+                self.enforce_limits(now)
+                last_check = time.monotonic()
 
-    def note(self, notes: socket.socket) -> None:
-        message, _ = messages.receive(notes)
+    def choose_check_interval(self) -> float:
+        """Return the seconds between two checks of limits; `math.inf` if no boundary is in use."""
+        used_boundaries = [
+            boundary for boundary in self.boundaries.values() if boundary.memory_limit
+        ]
+        if not used_boundaries:
+            return math.inf
+        if any(boundary.active for boundary in used_boundaries):
+            return ACTIVE_CHECK_INTERVAL
+        return IDLE_CHECK_INTERVAL
+
+    def on_notification(self, notifications: socket.socket) -> None:
+        """Receive a message of the parent: it wants a boundary, or a call begins or has ended."""
+        message, _ = messages.receive_packet(notifications)
         if "want" in message:
             stock = self.stocks[message["want"]]
-            stock.asked += 1
-            if stock.handed <= stock.asked:
-                self.restock()
-            else:  # what is in stock serves the call that begins; making more would only slow it down
-                self.restock_at = time.monotonic() + _REST
-        elif boundary := self.boundaries.get(message["serial"]):
-            if self.groups and boundary.memory != message["memory"]:
-                self.groups.limit(message["serial"], message["memory"])
-            boundary.until, boundary.memory = message["until"], message["memory"]
-            boundary.members, boundary.active = (
-                message["members"],
-                True,
-            )  # also after a call, until a look says no
-
-    def watch(self) -> None:
-        """Start a guard, and ask it again for what the one before may not have done."""
-        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 0)  # it is to be no child of this process
-        guard, self.guard_pid = start_guard(self.folder, self.lock)
-        self.guard = guard
-        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-        self.poller.on(guard.fileno(), self.on_removed)
-        for serial in self.leaving:
-            guard.send(b"%d" % serial)
-
-    def on_removed(self) -> None:
-        """Note that the guard has removed a folder, or start another one if it was killed."""
-        assert self.guard is not None
-        name = b""
-        with contextlib.suppress(OSError):
-            name = self.guard.recv(messages.PACKET)
-        if name:
-            self.leaving.discard(int(name))
-            self.restock_after(0)
+            stock.requested += 1
+            if stock.delivered <= stock.requested:
+                self.begin_missing_boundaries()
+            else:
+                # One that is ready serves the call that begins now; making more would only slow
+                # that call down.
+                self.restock_at = time.monotonic() + _PAUSE_AFTER_CALL_BEGAN
             return
-        self.poller.forget(self.guard.fileno())
-        self.guard.close()
-        self.watch()
+        serial = message["serial"]
+        boundary = self.boundaries.get(serial)
+        if boundary is None:  # it has ended meanwhile
+            return
+        if self.control_groups is not None and boundary.memory_limit != message["memory"]:
+            self.control_groups.limit(serial, message["memory"])
+        boundary.call_deadline = message["until"]
+        boundary.memory_limit = message["memory"]
+        boundary.members = message["members"]
+        # Also when a call has ended: it may have left processes or threads behind, and counts as
+        # active until a check finds none.
+        boundary.active = True
 
-    def remove(self, serial: int) -> None:
-        """Have the folder of a boundary removed, all of whose processes have ended."""
-        if self.guard:
-            self.leaving.add(serial)
-            with contextlib.suppress(OSError):  # it was killed, which is found out at once
-                self.guard.send(b"%d" % serial)
-
-    def end_strays(self) -> None:
-        """Kill what outlived an init that was killed itself: such processes become children of this one."""
-        for _ in range(_STRAYS):
-            known = {zygote.pid for zygote in self.zygotes.values()}
-            children = map(int, linux.read(f"/proc/self/task/{os.getpid()}/children").split())
-            if not (strays := [pid for pid in children if pid not in known]):
-                return
-            for pid in strays:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(_STRAY)
-
-    def restock(self) -> None:
-        """Begin as many boundaries as are missing, of the kinds that were ever asked for."""
+    def begin_missing_boundaries(self) -> None:
+        """Begin as many boundaries as are missing, for the libraries that were ever asked for."""
         self.restock_at = math.inf
-        if len(self.leaving) >= LEAVING:  # files would be made faster than they are removed
+        # Otherwise sessions could make files faster than the guard removes them.
+        if len(self.folders_to_remove) >= MAX_FOLDERS_TO_REMOVE:
             return
-        for kind, stock in self.stocks.items():
+        for libraries, stock in self.stocks.items():
             while stock.missing:
-                self.begin(kind)
+                self.begin_boundary(libraries)
 
     def restock_after(self, seconds: float) -> None:
+        """Have the loop begin missing boundaries after some seconds, or earlier if that is due."""
         self.restock_at = min(self.restock_at, time.monotonic() + seconds)
 
-    def begin(self, kind: str) -> None:
-        """Make a boundary's descriptors and its init, and request its worker."""
-        serial = self.serial = self.serial + 1
-        inner = HOME if self.level == "namespaces" else f"{self.folder}/{serial}/home"
-        boundary = self.boundaries[serial] = Boundary(kind, inner)
-        self.stocks[kind].begun += 1
-        try:
-            boundary.connect()
-            if self.groups:
-                join, events = self.groups.make(serial)
-                boundary.theirs.append(join)
-                boundary.ours.append(events)
-            prepared = boundary.start_init() if self.level == "namespaces" else None
-        except OSError as error:  # of which two say that its init was killed at once
-            self.fail(
-                serial,
-                str(error),
-                known=not isinstance(error, BrokenPipeError | ProcessLookupError),
-            )
-            return
-        if prepared:
-            self.poller.on(prepared.fileno(), lambda: self.on_prepared(serial, prepared))
-            self.poller.on(boundary.pidfd, lambda: self.end(serial))
-        else:
-            self.request_worker(serial)
+    def begin_boundary(self, libraries: str) -> None:
+        """Begin to make a boundary, the sandbox of one session and its forks.
 
-    def on_prepared(self, serial: int, sock: socket.socket) -> None:
-        self.poller.forget(sock.fileno())
+        At level `namespaces` its init process is started, and the worker is requested later, when
+        the init has prepared its namespaces. At other levels the worker is requested at once: the
+        zygote then forks the init, which forks the worker.
+
+        Args:
+            libraries: What its worker is to have preloaded, such as "numpy+sympy".
+        """
+        self.last_serial += 1
+        serial = self.last_serial
+        work_folder = HOME if self.level == "namespaces" else f"{self.folder}/{serial}/home"
+        boundary = Boundary(libraries, work_folder)
+        self.boundaries[serial] = boundary
+        self.stocks[libraries].begun += 1
         try:
-            message, _ = messages.receive(sock)
+            boundary.open_descriptors()
+            if self.control_groups is not None:
+                join_fd, events_fd = self.control_groups.make(serial)
+                boundary.worker_fds.append(join_fd)
+                boundary.caller_fds.append(events_fd)
+            init_socket = boundary.start_init() if self.level == "namespaces" else None
+        except OSError as error:
+            # These two only say that the init was killed at once; the next one may live.
+            init_was_killed = isinstance(error, BrokenPipeError | ProcessLookupError)
+            self.abandon_boundary(serial, str(error), permanent=not init_was_killed)
+            return
+        if init_socket is None:
+            self.request_worker(serial)
+            return
+        self.poller.call_when_readable(
+            init_socket.fileno(), lambda: self.on_init_prepared(serial, init_socket)
+        )
+        self.poller.call_when_readable(boundary.init_pidfd, lambda: self.on_init_exit(serial))
+
+    def on_init_prepared(self, serial: int, init_socket: socket.socket) -> None:
+        """Request the worker of a boundary if its init reports success; abandon it otherwise.
+
+        Args:
+            serial: The number of the boundary.
+            init_socket: The socket on which the init reports.
+        """
+        self.poller.forget(init_socket.fileno())
+        try:
+            message, _ = messages.receive_packet(init_socket)
         except (EOFError, OSError):
-            sock.close()
-            return  # its init was killed, which is found out at once
+            # The init was killed; its pidfd, which is readable by now, leads to `on_init_exit`.
+            init_socket.close()
+            return
         if "failed" in message:
-            self.fail(serial, message["failed"])
+            self.abandon_boundary(serial, message["failed"], permanent=True)
         else:
             self.request_worker(serial)
 
     def request_worker(self, serial: int) -> None:
+        """Ask a zygote, a warm interpreter, to fork the worker of a boundary.
+
+        The descriptors that the worker needs go with the request, and are closed here.
+        """
         boundary = self.boundaries[serial]
-        fds = [*boundary.theirs, boundary.exit_pipe]
-        if boundary.prepared:
-            fds += [boundary.pidfd, boundary.prepared.fileno()]
-        urgent, group = self.stocks[boundary.kind].waiting > 0, self.groups is not None
-        message = {"serial": serial, "folder": boundary.folder, "urgent": urgent, "group": group}
+        fds = [*boundary.worker_fds, boundary.exit_pipe]
+        if boundary.init_socket:
+            fds += [boundary.init_pidfd, boundary.init_socket.fileno()]
+        message = {
+            "serial": serial,
+            "folder": boundary.folder,
+            "urgent": self.stocks[boundary.libraries].waiting > 0,
+            "group": self.control_groups is not None,
+        }
         try:
-            messages.send(self.zygote(boundary.kind).requests, message, fds)
+            zygote = self.find_or_start_zygote(boundary.libraries)
+            messages.send_packet(zygote.requests, message, fds)
         except (BrokenPipeError, ConnectionResetError):
-            return  # the zygote has just died, which is found out at once, and takes this boundary along
+            # The zygote has just died; `on_zygote_exit` follows, and discards this boundary too.
+            return
         except OSError as error:
-            self.fail(serial, str(error))
+            self.abandon_boundary(serial, str(error), permanent=True)
             return
-        messages.close(*boundary.theirs)
-        boundary.theirs = []
-        if boundary.prepared:
-            boundary.prepared.close()
-            boundary.prepared = None
+        messages.close_descriptors(*boundary.worker_fds)
+        boundary.worker_fds = []
+        if boundary.init_socket:
+            boundary.init_socket.close()
+            boundary.init_socket = None
 
-    def zygote(self, kind: str) -> Zygote:
-        if kind not in self.zygotes:
-            self.zygotes[kind] = start_zygote(self.level, kind)
-            self.poller.on(self.zygotes[kind].requests.fileno(), lambda: self.on_forked(kind))
-        return self.zygotes[kind]
+    def find_or_start_zygote(self, libraries: str) -> Zygote:
+        """Return the zygote that has these libraries preloaded; start it if there is none."""
+        if libraries not in self.zygotes:
+            zygote = start_zygote(self.level, libraries)
+            self.zygotes[libraries] = zygote
+            self.poller.call_when_readable(
+                zygote.requests.fileno(), lambda: self.on_zygote_reply(libraries)
+            )
+        return self.zygotes[libraries]
 
-    def on_forked(self, kind: str) -> None:
-        """Hand out a boundary whose worker is forked."""
-        zygote = self.zygotes[kind]
+    def on_zygote_reply(self, libraries: str) -> None:
+        """Receive the reply of a zygote, a warm interpreter that was asked to fork a worker.
+
+        A boundary whose worker is forked is complete, and is handed out. One whose worker cannot be
+        forked is abandoned.
+        """
+        zygote = self.zygotes[libraries]
         try:
-            message, fds = messages.receive(zygote.requests)
+            message, fds = messages.receive_packet(zygote.requests)
         except (EOFError, OSError):
-            self.lose(kind)
+            self.on_zygote_exit(libraries)
             return
-        if "failed" in message:
-            zygote.reason = message["failed"]
+        if "failed" in message:  # it is about to exit
+            zygote.exit_reason = message["failed"]
             return
         serial = message["serial"]
         boundary = self.boundaries.get(serial)
-        zygote.proven |= "pid" in message
+        if "pid" in message:
+            zygote.has_forked = True
         if boundary is None:  # its init was killed meanwhile
-            messages.close(*fds)
+            messages.close_descriptors(*fds)
             return
         if "error" in message:
-            self.fail(serial, message["error"], known=not boundary.ended(_DYING))
+            # A fork into the namespaces of an init that was killed fails; the next one may live.
+            init_was_killed = boundary.has_ended(within=_KILLED_INIT_END_SECONDS)
+            self.abandon_boundary(serial, message["error"], permanent=not init_was_killed)
             return
-        boundary.worker = message["pid"]
-        if boundary.pidfd < 0:  # the forked process is the init
-            boundary.init, boundary.pidfd = message["pid"], fds[0]
-            self.poller.on(boundary.pidfd, lambda: self.end(serial))
+        boundary.worker_pid = message["pid"]
+        if boundary.init_pidfd < 0:  # without namespaces the forked process is the init
+            boundary.init_pid = message["pid"]
+            boundary.init_pidfd = fds[0]
+            self.poller.call_when_readable(boundary.init_pidfd, lambda: self.on_init_exit(serial))
         else:
-            messages.close(*fds)
-        self.hand(serial)
+            messages.close_descriptors(*fds)
+        self.hand_out_boundary(serial)
 
-    def hand(self, serial: int) -> None:
-        """Put a boundary into the queue of its kind."""
+    def hand_out_boundary(self, serial: int) -> None:
+        """Put a finished boundary into the queue from which callers take one.
+
+        The caller gets its descriptors, which are closed here.
+        """
         boundary = self.boundaries[serial]
-        bundle = {"serial": serial, "folder": boundary.folder}
+        message = {"serial": serial, "folder": boundary.folder}
         try:
-            messages.send(self.queues[boundary.kind], bundle, [*boundary.ours, boundary.pidfd])
+            messages.send_packet(
+                self.queues[boundary.libraries],
+                message,
+                [*boundary.caller_fds, boundary.init_pidfd],
+            )
         except OSError as error:
-            self.fail(serial, str(error))
+            self.abandon_boundary(serial, str(error), permanent=True)
             return
-        messages.close(*boundary.ours)
-        boundary.ours = []
-        boundary.hand_out(linux.shared_memory(), self.kernel_memory())
-        self.stocks[boundary.kind].hand()
-        if self.stocks[
-            boundary.kind
-        ].missing:  # none were made beyond those asked for, as long as they failed
-            self.restock_after(_AFTER)
+        messages.close_descriptors(*boundary.caller_fds)
+        boundary.caller_fds = []
+        boundary.mark_as_handed_out(linux.shared_memory(), self.read_kernel_memory())
+        stock = self.stocks[boundary.libraries]
+        stock.record_delivery()
+        # While boundaries kept failing, only those asked for were begun: spare ones are missing.
+        if stock.missing:
+            self.restock_after(_PAUSE_AFTER_HANDING_OUT)
 
-    def kernel_memory(self) -> int:
-        """Return the machine's kernel memory, or what it was a moment ago, since reading it takes long."""
-        if (now := time.monotonic()) > self.kernel_read + GLANCE:
-            self.kernel_read, self.kernel = now, linux.kernel_memory()
-        return self.kernel
+    def read_kernel_memory(self) -> int:
+        """Return the machine's kernel memory in bytes, at most `IDLE_CHECK_INTERVAL` seconds old.
 
-    def tell(self, kind: str, reason: str) -> None:
-        """Put the reason why there is no boundary into the queue of a kind."""
-        self.stocks[kind].tell()
-        with contextlib.suppress(BrokenPipeError):
-            messages.send(self.queues[kind], {"error": reason})
+        It is remembered since reading it takes long.
+        """
+        now = time.monotonic()
+        if now > self.kernel_memory_read_at + IDLE_CHECK_INTERVAL:
+            self.kernel_memory_read_at = now
+            self.kernel_memory = linux.kernel_memory()
+        return self.kernel_memory
 
-    def fail(self, serial: int, reason: str, *, known: bool = True) -> None:
-        """Let go of a boundary that cannot be made; `known` is a reason that would hold for the next one too."""
-        kind = self.boundaries[serial].kind
-        self.discard(serial)
-        if self.stocks[kind].fault(known=known):
-            self.tell(kind, reason)
-        self.restock_after(0)
+    def enforce_limits(self, now: float) -> None:
+        """End each boundary that has too many processes or files, too much memory, or is late.
 
-    def end(self, serial: int) -> None:
-        """Let go of a boundary whose init has ended, and with it all its processes."""
-        if not self.boundaries[serial].handed:
-            self.fail(serial, "their init processes keep dying", known=False)
+        Boundaries that do not work are checked less often.
+
+        Args:
+            now: The present `time.monotonic()`.
+        """
+        machine = linux.look_at_machine()
+        self.kernel_memory = machine.kernel
+        self.kernel_memory_read_at = now
+        for boundary in self.boundaries.values():
+            if not boundary.memory_limit:  # nobody has used it yet
+                continue
+            if not boundary.active and now < boundary.last_check + IDLE_CHECK_INTERVAL:
+                continue
+            boundary.last_check = now
+            exceeds_limits = boundary.exceeds_process_or_memory_limit(machine)
+            if exceeds_limits or boundary.has_too_many_files(now):
+                # Too many processes or files are reported as too much memory, too.
+                messages.write_exit_report(boundary.exit_pipe, messages.MEMORY)
+                boundary.signal_init(STOP_SIGNALS[self.level])
+                continue
+            deadline = boundary.call_deadline
+            if deadline is not None and now > deadline + _DEADLINE_GRACE:
+                boundary.signal_init(STOP_SIGNALS[self.level])
+
+    def on_init_exit(self, serial: int) -> None:
+        """Discard a boundary whose init has ended, and with it all its processes."""
+        if not self.boundaries[serial].handed_out:
+            self.abandon_boundary(serial, "their init processes keep dying", permanent=False)
             return
         if self.folder:
-            self.end_strays()
-        self.discard(serial)
+            self.kill_strays()
+        self.discard_boundary(serial)
         if self.restock_at < math.inf:
-            self.restock_after(_AFTER)
+            self.restock_after(_PAUSE_AFTER_HANDING_OUT)
 
-    def lose(self, kind: str) -> None:
-        """Let go of a zygote that died, and its boundaries; who waits is told if the next one would not fork either."""
-        zygote = self.zygotes.pop(kind)
+    def on_zygote_exit(self, libraries: str) -> None:
+        """Discard a zygote that has exited, and its boundaries, since their workers end with it.
+
+        If the next zygote would fail too, every caller that waits gets the reason.
+        """
+        zygote = self.zygotes.pop(libraries)
         self.poller.forget(zygote.requests.fileno())
         zygote.requests.close()
-        for serial in [
-            serial for serial, boundary in self.boundaries.items() if boundary.kind == kind
-        ]:
-            self.discard(serial)
+        its_serials = [
+            serial
+            for serial, boundary in self.boundaries.items()
+            if boundary.libraries == libraries
+        ]
+        for serial in its_serials:
+            self.discard_boundary(serial)
         if self.folder:
-            self.end_strays()
-        if (stock := self.stocks[kind]).fault(known=not zygote.proven):
+            self.kill_strays()
+        stock = self.stocks[libraries]
+        # One that has never forked a worker lacks something, as the next one would.
+        if stock.record_loss(permanent=not zygote.has_forked):
             while stock.waiting:
-                self.tell(kind, f"the warm interpreter ended: {zygote.reason}")
+                self.report_failure_to_waiting_caller(
+                    libraries, f"the warm interpreter ended: {zygote.exit_reason}"
+                )
         self.restock_after(0)
 
-    def discard(self, serial: int) -> None:
-        """Let go of a boundary, and end it if it has not."""
-        if not (boundary := self.boundaries.pop(serial)).handed:
-            self.stocks[boundary.kind].begun -= 1
-        if boundary.prepared:
-            self.poller.forget(boundary.prepared.fileno())
-        self.poller.forget(boundary.pidfd)
-        boundary.signal(STOP[self.level])
-        if self.folder and boundary.ended(_ENDING):
-            self.remove(serial)
+    def abandon_boundary(self, serial: int, reason: str, *, permanent: bool) -> None:
+        """Discard a boundary that could not be finished; a caller gets the reason if need be.
+
+        Args:
+            serial: The number of the boundary.
+            reason: Why it could not be finished, for a caller that waits for one.
+            permanent: Whether the next one would fail for the same reason. If not, others are tried
+                before a caller is told.
+        """
+        libraries = self.boundaries[serial].libraries
+        self.discard_boundary(serial)
+        if self.stocks[libraries].record_loss(permanent=permanent):
+            self.report_failure_to_waiting_caller(libraries, reason)
+        self.restock_after(0)
+
+    def report_failure_to_waiting_caller(self, libraries: str, reason: str) -> None:
+        """Put the reason why there is no boundary into the queue, in place of one."""
+        self.stocks[libraries].record_failure_report()
+        with contextlib.suppress(BrokenPipeError):
+            messages.send_packet(self.queues[libraries], {"error": reason})
+
+    def discard_boundary(self, serial: int) -> None:
+        """Forget a boundary, end it if it has not ended, and release what it has."""
+        boundary = self.boundaries.pop(serial)
+        if not boundary.handed_out:
+            self.stocks[boundary.libraries].begun -= 1
+        if boundary.init_socket:
+            self.poller.forget(boundary.init_socket.fileno())
+        self.poller.forget(boundary.init_pidfd)
+        boundary.signal_init(STOP_SIGNALS[self.level])
+        if self.folder and boundary.has_ended(within=_INIT_END_SECONDS):
+            self.request_folder_removal(serial)
         boundary.close()
-        if self.groups:
-            self.groups.remove(serial)
+        if self.control_groups is not None:
+            self.control_groups.remove(serial)
 
-    def look(self, now: float) -> None:
-        """End each boundary whose processes are too many or hold too much memory, and those that are late."""
-        machine = linux.look_at_machine()
-        self.kernel, self.kernel_read = machine.kernel, now
-        for boundary in self.boundaries.values():
-            if boundary.memory and (boundary.active or now >= boundary.looked + GLANCE):
-                boundary.looked = now
-                if boundary.oversteps(machine) or boundary.overfull(now):
-                    messages.report(boundary.exit_pipe, messages.MEMORY)
-                    boundary.signal(STOP[self.level])
-                elif boundary.until is not None and now > boundary.until + _GRACE:
-                    boundary.signal(STOP[self.level])
+    def kill_strays(self) -> None:
+        """Kill the processes that outlived an init which was killed itself.
 
-    def stop(self) -> None:
-        for boundary in self.boundaries.values():
-            boundary.signal(STOP[self.level])
-            boundary.ended(1.0)
-        for pid in linux.process_tree(
-            [own := os.getpid()]
-        ):  # zygotes, and what outlived an init that was killed
-            if pid != own:
+        They have become children of this process, whose only other children are the zygotes. It
+        searches several times, since those that are killed may have started others.
+        """
+        for _ in range(_STRAY_SEARCHES):
+            zygotes = {zygote.pid for zygote in self.zygotes.values()}
+            children = linux.read(f"/proc/self/task/{os.getpid()}/children").split()
+            strays = [int(pid) for pid in children if int(pid) not in zygotes]
+            if not strays:
+                return
+            for pid in strays:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
+            time.sleep(_STRAY_SEARCH_INTERVAL)
+
+    def start_new_guard(self) -> None:
+        """Start a guard, and request again the removals that the one before may not have done."""
+        # The guard must be no child of this process: what would kill this tree must not find it.
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 0)
+        guard, self.guard_pid = start_guard(self.folder, self.lock)
+        self.guard = guard
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        self.poller.call_when_readable(guard.fileno(), self.on_guard_message)
+        for serial in self.folders_to_remove:
+            guard.send(b"%d" % serial)
+
+    def on_guard_message(self) -> None:
+        """Note that the guard has removed a folder; start another guard if this one was killed."""
+        assert self.guard is not None
+        removed_serial = b""
+        with contextlib.suppress(OSError):
+            removed_serial = self.guard.recv(messages.MAX_PACKET)
+        if removed_serial:
+            self.folders_to_remove.discard(int(removed_serial))
+            self.restock_after(0)
+            return
+        self.poller.forget(self.guard.fileno())
+        self.guard.close()
+        self.start_new_guard()
+
+    def request_folder_removal(self, serial: int) -> None:
+        """Have the guard, a process beside this one, remove the folder of a boundary.
+
+        All processes of the boundary have ended. At level `namespaces` there is no guard, and no
+        folder.
+        """
+        if self.guard:
+            self.folders_to_remove.add(serial)
+            # If the guard was killed, `on_guard_message` finds out and requests it again.
+            with contextlib.suppress(OSError):
+                self.guard.send(b"%d" % serial)
+
+    def stop(self) -> None:
+        """End all boundaries and all other processes of this server, and remove its files."""
+        for boundary in self.boundaries.values():
+            boundary.signal_init(STOP_SIGNALS[self.level])
+            boundary.has_ended(within=_INIT_END_SECONDS)
+        own_pid = os.getpid()
+        # The zygotes, and what outlived an init that was killed.
+        for pid in linux.process_tree([own_pid]):
+            if pid != own_pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # there is no child any more
             while True:
                 os.wait()
-        if self.groups:
-            self.groups.close()
+        if self.control_groups is not None:
+            self.control_groups.close()
         if not self.guard:
             remove_folder(self.folder)

@@ -1,6 +1,10 @@
-"""Zygotes: warm interpreters that have imported what programs of one kind import, and fork a worker for each request.
+"""Zygotes: warm interpreters that fork a worker for each request.
 
-Kinds keep small programs from carrying numpy and sympy, whose memory would double the cost of every fork.
+A zygote has imported what programs often import. There is one for each combination of the large
+libraries (numpy, sympy), so that a worker for a program that needs none of them does not carry
+their memory, which would double the cost of its fork.
+
+`Zygote` and `start_zygote` are for the supervisor; everything else runs in the zygote's process.
 """
 
 import contextlib
@@ -22,148 +26,222 @@ from ...subprocesses import messages
 from ..isolation import linux, seccomp
 from ..isolation.file_view import HOME, PACKAGES
 from .boundary import run_subreaper
-from .worker import PROGRAMS, WorkerSpec, work
+from .sympy_exercise import exercise_sympy
+from .worker import WorkerSpec, work
 
 _NUMPY_RANDOM = "numpy.random"
+
+# The modules of the standard library that every zygote imports.
+_IMPORTS = (
+    "bisect cmath collections contextlib copy csv dataclasses datetime decimal enum fractions "
+    "functools heapq io itertools json math operator random re statistics string textwrap "
+    "threading time typing warnings"
+)
+# The environment of programs, beside PATH, HOME and TMPDIR.
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "USER": "agent",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 
 @dataclass
 class Zygote:
-    """A warm interpreter as the supervisor knows it."""
+    """A zygote as the supervisor knows it."""
 
-    requests: socket.socket
+    requests: socket.socket  # for requests to fork a worker, and replies
     pid: int = 0
-    proven: bool = False  # whether it has ever forked a worker
-    reason: str = "it was killed"  # why it will have ended
+    has_forked: bool = False  # whether it has ever forked a worker
+    exit_reason: str = "it was killed"  # why it will have exited
 
 
-def start_zygote(level: str, kind: str) -> Zygote:
-    ours, theirs = messages.pair()
-    own = os.getpid()
-    if not (pid := os.fork()):
-        requests = os.dup2(theirs.fileno(), 3)
+def start_zygote(level: str, libraries: str) -> Zygote:
+    """Fork this process, the supervisor, into a zygote.
+
+    Args:
+        level: The isolation level of its workers.
+        libraries: What it preloads, such as "numpy+sympy".
+    """
+    supervisor_end, zygote_end = messages.packet_pair()
+    supervisor_pid = os.getpid()
+    zygote_pid = os.fork()
+    if not zygote_pid:
+        # It keeps its socket, as 3, and closes all other descriptors of the supervisor.
+        requests = os.dup2(zygote_end.fileno(), 3)
         os.closerange(4, 1 << 16)
-        _main(socket.socket(fileno=requests), level, kind, own)
-    theirs.close()
-    return Zygote(ours, pid)
+        _run_zygote(socket.socket(fileno=requests), level, libraries, supervisor_pid)
+    zygote_end.close()
+    return Zygote(supervisor_end, zygote_pid)
 
 
-class _Forker:
-    """The serving loop. `workers` maps the processes that it forked to the exit pipes of their boundaries."""
+def _run_zygote(
+    requests: socket.socket, level: str, libraries: str, supervisor_pid: int
+) -> NoReturn:
+    """Be a zygote: preload libraries, and fork workers for the supervisor.
 
-    def __init__(self, requests: socket.socket, level: str, kind: str) -> None:
-        self.requests, self.level, self.kind = requests, level, kind
-        self.workers: dict[int, int] = {}
-        self.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf(
-            "SC_PAGE_SIZE"
-        )
+    Args:
+        requests: The zygote's end of the socket of requests.
+        level: The isolation level of its workers.
+        libraries: What it preloads, such as "numpy+sympy".
+        supervisor_pid: The process that has forked this one.
+    """
+    own_pid = os.getpid()
+    try:
+        linux.die_with(supervisor_pid)
+        # It has to know how its workers end, which the supervisor leaves to the kernel.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _warm_up(libraries)
+        if level != "namespaces":  # there any interpreter finds the packages by itself
+            package_folders = [path for path in sys.path if Path(path).name == PACKAGES]
+            os.environ["PYTHONPATH"] = os.pathsep.join(package_folders)
+        if level == "namespaces":
+            os.environ["HOME"] = os.environ["TMPDIR"] = HOME
+            # Its workers inherit the filter: installing one takes as long as their fork.
+            seccomp.install(seccomp.build_filter(level))
+        if level != "rlimits-only":
+            # Its workers install this filter, and find it built.
+            seccomp.sock_fprog(seccomp.build_last_filter(level))
+        _WorkerForker(requests, level, libraries).serve()
+    except BaseException as error:
+        if own_pid == os.getpid():
+            messages.send_packet(requests, {"failed": f"{type(error).__name__}: {error}"[:500]})
+    finally:
+        os._exit(1)  # also in its forks: nothing may return into the supervisor's code
+
+
+class _WorkerForker:
+    """The loop of a zygote, which forks workers on request and reaps them.
+
+    Args:
+        requests: The zygote's end of the socket of requests.
+        level: The isolation level of the workers.
+        libraries: What is preloaded, such as "numpy+sympy".
+    """
+
+    def __init__(self, requests: socket.socket, level: str, libraries: str) -> None:
+        self.requests = requests
+        self.level = level
+        self.libraries = libraries
+        # The exit pipe of the boundary, by the process that was forked for it.
+        self.exit_pipes: dict[int, int] = {}
+        mapped_pages = int(Path("/proc/self/statm").read_text().split()[0])
+        self.mapped_bytes = mapped_pages * os.sysconf("SC_PAGE_SIZE")
 
     def serve(self) -> None:
+        """Answer requests, and reap workers when they end; EOFError when the supervisor ends."""
         poll = select.poll()
         poll.register(self.requests, select.POLLIN)
         while True:
             for fd, _ in poll.poll():
                 if fd == self.requests.fileno():
-                    if (pidfd := self.answer()) is not None:
-                        poll.register(pidfd, select.POLLIN)
-                else:
+                    worker_pidfd = self.answer_request()
+                    if worker_pidfd is not None:
+                        poll.register(worker_pidfd, select.POLLIN)
+                else:  # the pidfd of a worker that has ended
                     poll.unregister(fd)
                     os.close(fd)
-            self.reap()
+            self.reap_workers()
 
-    def answer(self) -> int | None:
-        """Carry out a request, and return a pidfd of the worker whose death is to be awaited, if any."""
-        message, fds = messages.receive(self.requests)
-        control, output, *rest = fds
-        group, serial = rest.pop(0) if message["group"] else -1, message["serial"]
-        exit_pipe, *init = rest
-        # A caller that waits is better served by a worker that begins at once.
-        kind = "" if message["urgent"] else self.kind
-        spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, group, *init)
+    def answer_request(self) -> int | None:
+        """Receive a request of the supervisor, fork a worker, and reply with its process.
+
+        Returns:
+            A pidfd of the forked process, which becomes readable at its end; None if the fork
+            failed.
+        """
+        message, fds = messages.receive_packet(self.requests)
+        serial = message["serial"]
+        # In the order in which `Supervisor.request_worker` sends them.
+        control, output, *other_fds = fds
+        control_group = other_fds.pop(0) if message["group"] else -1
+        exit_pipe = other_fds.pop(0)
+        has_namespaces = bool(other_fds)
+        init_pidfd = other_fds.pop(0) if has_namespaces else -1
+        judge_socket = other_fds.pop(0) if has_namespaces else -1
+        spec = WorkerSpec(
+            level=self.level,
+            # A caller that waits is better served by a worker that begins at once.
+            rehearsed_libraries="" if message["urgent"] else self.libraries,
+            folder=message["folder"],
+            mapped_bytes=self.mapped_bytes,
+            control_group=control_group,
+            init_pidfd=init_pidfd,
+            judge_socket=judge_socket,
+        )
         try:
-            if init:
-                linux.setns(spec.init, linux.NEWPID)  # for the next child
-            own, pid = os.getpid(), linux.fork()
-            if not pid:
-                if init:
+            if has_namespaces:
+                # A process namespace is joined by the next child, not by this process.
+                linux.setns(init_pidfd, linux.NEWPID)
+            zygote_pid = os.getpid()
+            worker_pid = linux.fork()
+            if not worker_pid:
+                if has_namespaces:
                     work(spec, control, output)
-                run_subreaper(spec, control, output, exit_pipe, own)
-            messages.send(
-                self.requests,
-                b'{"serial": %d, "pid": %d}' % (serial, pid),
-                [pidfd := os.pidfd_open(pid)],
-            )
+                run_subreaper(spec, control, output, exit_pipe, zygote_pid)
+            worker_pidfd = os.pidfd_open(worker_pid)
+            reply = b'{"serial": %d, "pid": %d}' % (serial, worker_pid)
+            messages.send_packet(self.requests, reply, [worker_pidfd])
         except OSError as error:
-            messages.send(self.requests, {"serial": serial, "error": str(error)})
-            messages.close(*fds)
+            messages.send_packet(self.requests, {"serial": serial, "error": str(error)})
+            messages.close_descriptors(*fds)
             return None
-        messages.close(*(fd for fd in fds if fd != exit_pipe))
-        self.workers[pid] = exit_pipe
-        return pidfd
+        messages.close_descriptors(*[fd for fd in fds if fd != exit_pipe])
+        self.exit_pipes[worker_pid] = exit_pipe
+        return worker_pidfd
 
-    def reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if (exit_pipe := self.workers.pop(ended[0], None)) is not None:
-                    if (
-                        self.level == "namespaces"
-                    ):  # else it was a subreaper, which has reported its worker's end
-                        messages.report(exit_pipe, messages.EXIT, ended[1])
-                    os.close(exit_pipe)
-
-
-def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoReturn:
-    """Preload the libraries of `kind` and serve the requests of the supervisor, which is `parent`; never returns."""
-    own = os.getpid()
-    try:
-        linux.die_with(parent)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it has to know how its workers end
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        _warm(kind)
-        if level != "namespaces":  # there an interpreter finds them by itself
-            os.environ["PYTHONPATH"] = os.pathsep.join(
-                path for path in sys.path if Path(path).name == PACKAGES
-            )
-        if level == "namespaces":
-            os.environ["HOME"] = os.environ["TMPDIR"] = HOME
-            # Its workers have the filter without an install of their own, which costs as much as their fork.
-            seccomp.install(seccomp.build_filter(level))
-        if level != "rlimits-only":
-            seccomp.sock_fprog(seccomp.build_last_filter(level))  # its workers find it ready
-        _Forker(requests, level, kind).serve()
-    except BaseException as error:
-        if own == os.getpid():
-            messages.send(requests, {"failed": f"{type(error).__name__}: {error}"[:500]})
-    finally:
-        os._exit(1)  # also in its forks: nothing may come back to the server's code
+    def reap_workers(self) -> None:
+        """Reap the processes that have ended, and report how on the exit pipes."""
+        with contextlib.suppress(ChildProcessError):  # there is no child any more
+            while True:
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                exit_pipe = self.exit_pipes.pop(pid, None)
+                if exit_pipe is None:
+                    continue
+                # At other levels it was a subreaper, which has reported its worker's end itself.
+                if self.level == "namespaces":
+                    messages.write_exit_report(exit_pipe, messages.EXIT, wait_status)
+                os.close(exit_pipe)
 
 
-def _warm(kind: str) -> None:
+def _warm_up(libraries: str) -> None:
+    """Make this process the interpreter that programs find, with what they often import.
+
+    Args:
+        libraries: The large libraries to import, such as "numpy+sympy".
+    """
     os.environ.clear()
-    os.environ.update(
-        PROGRAMS["environment"], PATH=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    )
-    for name in PROGRAMS["imports"].split():
+    interpreters_folder = Path(sys.executable).parent
+    os.environ.update(_ENVIRONMENT, PATH=f"{interpreters_folder}:/usr/local/bin:/usr/bin:/bin")
+    for name in _IMPORTS.split():
         importlib.import_module(name)
-    for name in filter(None, kind.split("+")):
-        with contextlib.suppress(ImportError):  # the program will be told
+    for name in filter(None, libraries.split("+")):
+        with contextlib.suppress(ImportError):  # a program that imports it will get the error
             importlib.import_module(name)
-    if (
-        "sympy" in sys.modules
-    ):  # its first use fills caches, and the first few let the interpreter adapt its bytecode
-        exec("\n".join(PROGRAMS["exercise"]), {})
+    if "sympy" in sys.modules:
+        exercise_sympy()
     _seed_numpy()
     random.seed(0)
     sys.orig_argv[:] = [sys.executable]
-    # The agent finds a plain interpreter; this package's functions live on without their entries.
-    for name in [name for name in sys.modules if name.split(".")[0] == __name__.split(".")[0]]:
+    # Programs are to find a plain interpreter. This package's functions work without their modules'
+    # entries, which are removed.
+    own_package = __name__.split(".")[0]
+    own_modules = [name for name in sys.modules if name.split(".")[0] == own_package]
+    for name in own_modules:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
 
 
 def _seed_numpy() -> None:
-    """Seed numpy's global generator now, or when a program imports it first: the same code gives the same text."""
+    """Seed numpy's global generator, now or when a program imports numpy.
+
+    The same code then gives the same text.
+    """
     if _NUMPY_RANDOM in sys.modules:
         sys.modules[_NUMPY_RANDOM].seed(0)
     else:
@@ -171,20 +249,25 @@ def _seed_numpy() -> None:
 
 
 class _Finder:
-    """Finds `numpy.random`, once, and has its loader seed it."""
+    """Finds the module `numpy.random`, once, and has its loader seed it."""
 
     def find_spec(
         self, fullname: str, path: Any, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """Find `numpy.random`, and no other module, as a finder in `sys.meta_path` does."""
         if fullname != _NUMPY_RANDOM:
             return None
+        # The other finders find it, and nothing of this one is left.
         sys.meta_path.remove(self)
-        if (spec := importlib.util.find_spec(fullname)) is not None and spec.loader is not None:
-            load = spec.loader.exec_module
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return spec
+        load_module = spec.loader.exec_module
 
-            def load_and_seed(module: Any) -> None:
-                load(module)
-                module.seed(0)
+        def load_and_seed(module: Any) -> None:
+            load_module(module)
+            module.seed(0)
 
-            setattr(spec.loader, "exec_module", load_and_seed)  # noqa: B010 - a loader of its own, for this import only
+        # The loader was made for this import only.
+        setattr(spec.loader, "exec_module", load_and_seed)  # noqa: B010
         return spec

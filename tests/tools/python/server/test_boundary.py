@@ -21,32 +21,34 @@ def test_a_boundary_has_two_ends_of_everything_and_closes_all():
     before = _descriptors()
     boundary = Boundary("", "folder")
     boundary.close()
-    boundary.connect()
-    (control, output, exit_pipe), (theirs, writing) = boundary.ours, boundary.theirs
+    boundary.open_descriptors()
+    (control, output, exit_pipe), (theirs, writing) = boundary.caller_fds, boundary.worker_fds
     os.write(theirs, b"answer")
     os.write(writing, b"output")
     messages.write_exit_report(boundary.exit_pipe, messages.EXIT, 7)
     assert (os.read(control, 99), os.read(output, 99)) == (b"answer", b"output")
     assert messages.read_exit_reports(exit_pipe) == [(messages.EXIT, 7)]
-    assert not any(map(os.get_inheritable, (*boundary.ours, *boundary.theirs, boundary.exit_pipe)))
+    assert not any(
+        map(os.get_inheritable, (*boundary.caller_fds, *boundary.worker_fds, boundary.exit_pipe))
+    )
     boundary.close()
     assert _descriptors() == before
 
 
 def test_an_init_is_signalled_and_its_end_is_seen():
     boundary = Boundary("", "folder")
-    boundary.signal(signal.SIGKILL)
-    assert not boundary.ended()  # there is none yet
-    boundary.init = boundary.worker = pid = os.posix_spawnp("sleep", ["sleep", "1000"], {})
-    boundary.pidfd = os.pidfd_open(pid)
-    assert not boundary.ended()
-    boundary.memory = 2**30
-    assert not boundary.oversteps(linux.Machine(shared=0, kernel=0))
-    boundary.memory = 0
-    boundary.signal(signal.SIGKILL)
-    assert boundary.ended(20.0)
+    boundary.signal_init(signal.SIGKILL)
+    assert not boundary.has_ended()  # there is none yet
+    boundary.init_pid = boundary.worker_pid = pid = os.posix_spawnp("sleep", ["sleep", "1000"], {})
+    boundary.init_pidfd = os.pidfd_open(pid)
+    assert not boundary.has_ended()
+    boundary.memory_limit = 2**30
+    assert not boundary.exceeds_process_or_memory_limit(linux.Machine(shared=0, kernel=0))
+    boundary.memory_limit = 0
+    boundary.signal_init(signal.SIGKILL)
+    assert boundary.has_ended(20.0)
     os.waitpid(pid, 0)
-    boundary.signal(signal.SIGKILL)
+    boundary.signal_init(signal.SIGKILL)
     boundary.close()
 
 
@@ -66,22 +68,22 @@ class Shop:
             self.coming += 1
 
     def want(self) -> None:
-        self.stock.asked += 1
+        self.stock.requested += 1
         self.wanted += 1
 
     def ready(self) -> None:
         if self.coming:
             self.coming -= 1
-            self.stock.hand()
+            self.stock.record_delivery()
             self.served += 1
 
     def drop(self, lost: int, *, known: bool, tell: int) -> None:
         self.coming -= lost
         for _ in range(lost):
             self.stock.begun -= 1
-        if self.stock.fault(known=known):
+        if self.stock.record_loss(permanent=known):
             for _ in range(min(tell, self.stock.waiting)):
-                self.stock.tell()
+                self.stock.record_failure_report()
                 self.told += 1
 
     def happen(self, event: str) -> None:
@@ -106,46 +108,48 @@ def test_whatever_dies_nobody_waits_for_a_boundary_that_is_not_on_its_way(events
     stock = shop.stock
     for event in events:
         shop.happen(event)
-        assert stock.handed == shop.served + shop.told <= stock.begun
-        assert stock.begun - stock.handed == shop.coming >= stock.waiting
+        assert stock.delivered == shop.served + shop.told <= stock.begun
+        assert stock.begun - stock.delivered == shop.coming >= stock.waiting
         assert stock.waiting == max(0, shop.wanted - shop.served - shop.told)
         assert stock.missing == 0
     while shop.coming:
         shop.happen("ready")
     assert stock.waiting == 0
-    assert stock.faults >= TRIES or stock.handed == stock.asked + (SPARE if shop.wanted else 0)
+    assert stock.losses >= TRIES or stock.delivered == stock.requested + (
+        SPARE if shop.wanted else 0
+    )
 
 
 def test_nothing_is_made_of_a_kind_that_nobody_asked_for():
     assert Stock().missing == 0
-    assert Stock(asked=1).missing == 1 + SPARE
+    assert Stock(requested=1).missing == 1 + SPARE
 
 
 def test_what_is_lost_without_a_reason_is_begun_anew_and_told_only_in_the_end():
-    stock = Stock(asked=1)
+    stock = Stock(requested=1)
     told = []
     for _ in range(TRIES):
         stock.begun += 1
         stock.begun -= 1
-        told.append(stock.fault(known=False))
+        told.append(stock.record_loss(permanent=False))
     assert told == [False] * (TRIES - 1) + [True]
-    stock.tell()
+    stock.record_failure_report()
     assert (stock.waiting, stock.missing) == (0, 0)  # no more is tried until somebody asks again
-    stock.asked += 1
+    stock.requested += 1
     assert stock.missing == 1
     stock.begun += 1
-    stock.hand()
+    stock.record_delivery()
     assert stock.missing == SPARE
 
 
 def test_a_known_reason_is_told_at_once_but_to_nobody_who_does_not_wait():
-    stock = Stock(asked=1, begun=3)
+    stock = Stock(requested=1, begun=3)
     stock.begun -= 1
-    assert stock.fault(known=True)
-    stock.tell()
+    assert stock.record_loss(permanent=True)
+    stock.record_failure_report()
     stock.begun -= 1
-    assert not stock.fault(known=True)
-    assert stock.handed == stock.asked == 1
+    assert not stock.record_loss(permanent=True)
+    assert stock.delivered == stock.requested == 1
 
 
 # Processes in every relation to their session: a child, a grandchild, an orphan, one in a session of its own, a stopped

@@ -46,7 +46,7 @@ def _marked(folder: str) -> list[int]:
                 limit = guard._MARK.search(linux.read(f"{path}/limits"))
                 if (
                     limit
-                    and int(limit[1]) == guard.mark_of(folder)
+                    and int(limit[1]) == guard.compute_mark(folder)
                     and not guard._is_zombie(int(path.name))
                 ):
                     found.append(int(path.name))
@@ -179,15 +179,15 @@ print([tried(pid, {MARK}, (1, 1)) for pid in (0, os.getpid())], resource.prlimit
 """
     assert (
         ok(tool, code)
-        == f"['refused', 'refused'] True {guard.mark_of(server._servers['landlock'].folder)}\n"
+        == f"['refused', 'refused'] True {guard.compute_mark(server._servers['landlock'].folder)}\n"
     )
     tool.close()
 
 
 def test_a_folder_that_is_locked_or_somebody_else_s_is_no_leftover(tmp_path, monkeypatch):
     monkeypatch.setattr(server.tempfile, "tempdir", str(tmp_path))
-    folder, lock = server._make_folder()
-    assert guard.lock_folder(folder) is None
+    folder, lock = server._make_locked_folder()
+    assert guard.try_to_lock_folder(folder) is None
     (tmp_path / "python-tool-server-link1234").symlink_to(tmp_path)
     (tmp_path / "python-tool-server-other").mkdir()
     (tmp_path / "python-tool-server-file1234").touch()
@@ -195,15 +195,15 @@ def test_a_folder_that_is_locked_or_somebody_else_s_is_no_leftover(tmp_path, mon
     (left / "1" / "home").mkdir(parents=True)
     (tmp_path / "python-tool-12345678").mkdir()  # of an earlier version, which locks none
     before = {path.name for path in tmp_path.iterdir()}
-    guard._sweep(tmp_path)
+    guard._clean_up_after_dead_servers(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == before - {left.name}
     fcntl.flock(lock, fcntl.LOCK_UN)
     with monkeypatch.context() as patch:
         patch.setattr(guard.os, "geteuid", lambda: 12345)
-        guard._sweep(tmp_path)
+        guard._clean_up_after_dead_servers(tmp_path)
     assert Path(folder).is_dir()
     os.close(lock)
-    guard._sweep(tmp_path)
+    guard._clean_up_after_dead_servers(tmp_path)
     assert not Path(folder).exists()
 
 

@@ -189,13 +189,13 @@ class Fake:
         self.requests[-1].close()
 
     def want(self, count: int = 1) -> None:
-        self.stock.asked += count
-        self.supervisor.restock()
+        self.stock.requested += count
+        self.supervisor.begin_missing_boundaries()
 
     def turn(self) -> None:
         self.supervisor.poller.wait(self.supervisor.restock_at)
         if self.supervisor.restock_at <= time.monotonic():
-            self.supervisor.restock()
+            self.supervisor.begin_missing_boundaries()
 
     def answer(self, **reply: object) -> None:
         """Carry out the next request, or reply something else to it."""
@@ -220,11 +220,11 @@ class Fake:
 
     def close(self) -> None:
         for serial in list(self.supervisor.boundaries):
-            self.supervisor.discard(serial)
+            self.supervisor.discard_boundary(serial)
         ours = [warm.requests for warm in self.supervisor.zygotes.values()]
         for sock in (
             self.life,
-            self.supervisor.life,
+            self.supervisor.parent,
             self.queue,
             self.supervisor.queues[""],
             *self.requests,
@@ -246,19 +246,19 @@ def fake(tmp_path, monkeypatch):
 
 def test_a_failure_is_told_once_and_only_to_who_waits(fake: Fake):
     fake.want()
-    assert fake.stock == Stock(asked=1, begun=1 + SPARE)
+    assert fake.stock == Stock(requested=1, begun=1 + SPARE)
     fake.answer(error="no luck")
     fake.answer(error="no luck either")
     assert fake.handed() == ["no luck"]
     fake.answer(error="none at all")
     assert fake.handed() == []
-    assert fake.stock == Stock(asked=1, begun=1, handed=1, faults=TRIES)
+    assert fake.stock == Stock(requested=1, begun=1, delivered=1, losses=TRIES)
     assert not fake.supervisor.boundaries
     fake.want()
     fake.answer()
     assert fake.handed() == ["a boundary"]
     fake.turn()  # with that the stock is filled again
-    assert fake.stock == Stock(asked=2, begun=2 + SPARE, handed=2)
+    assert fake.stock == Stock(requested=2, begun=2 + SPARE, delivered=2)
 
 
 def test_a_warm_interpreter_that_never_forked_is_told_to_all_who_wait(fake: Fake):
@@ -279,9 +279,9 @@ def test_who_waits_for_a_warm_interpreter_that_died_gets_a_boundary_of_the_next(
     fake.answer()
     fake.kill()
     fake.want()  # whose request cannot be sent
-    assert fake.stock == Stock(asked=3, begun=3 + SPARE, handed=1)
+    assert fake.stock == Stock(requested=3, begun=3 + SPARE, delivered=1)
     fake.turn()
-    assert fake.stock == Stock(asked=3, begun=3 + SPARE, handed=1, faults=1)
+    assert fake.stock == Stock(requested=3, begun=3 + SPARE, delivered=1, losses=1)
     fake.answer()
     fake.answer()
     assert fake.handed() == ["a boundary"] * 3
@@ -291,17 +291,17 @@ def test_a_boundary_whose_init_dies_is_begun_anew_a_few_times(fake: Fake):
     fake.want()
     for number in range(TRIES):
         assert fake.handed() == []
-        assert fake.stock == Stock(asked=1, begun=1 + SPARE, faults=number)
-        fake.supervisor.end(min(fake.supervisor.boundaries))
-        fake.supervisor.restock()
+        assert fake.stock == Stock(requested=1, begun=1 + SPARE, losses=number)
+        fake.supervisor.on_init_exit(min(fake.supervisor.boundaries))
+        fake.supervisor.begin_missing_boundaries()
     assert fake.handed() == ["their init processes keep dying"]
     assert len(fake.supervisor.boundaries) == SPARE
 
 
 def test_a_worker_whose_boundary_has_ended_meanwhile_is_let_go(fake: Fake):
     fake.want()
-    fake.supervisor.discard(1)
-    fake.supervisor.restock()
+    fake.supervisor.discard_boundary(1)
+    fake.supervisor.begin_missing_boundaries()
     before = len(list(Path("/proc/self/fd").iterdir()))
     message, fds = messages.receive_packet(fake.requests[-1])
     messages.close_descriptors(*fds)
@@ -321,7 +321,7 @@ def test_each_readable_descriptor_is_served_once_a_turn():
     pipes = [os.pipe() for _ in range(3)]
     for number, (reading, writing) in enumerate(pipes):
         os.write(writing, b"x")
-        poller.on(reading, lambda number=number: served.append(number))
+        poller.call_when_readable(reading, lambda number=number: served.append(number))
     for turn in range(1, 3):
         poller.wait(math.inf)
         assert len(served) == 3 * turn
@@ -340,14 +340,14 @@ def test_what_is_closed_by_the_one_before_is_not_served_under_its_number():
         poller.forget(other)
         os.close(other)
         assert os.dup(quiet) == other  # another descriptor has its number now
-        poller.on(other, lambda: served.append(-1))
+        poller.call_when_readable(other, lambda: served.append(-1))
 
     quiet, end = os.pipe()
     (one, _), (two, _) = pipes
     for _, writing in pipes:
         os.write(writing, b"x")
-    poller.on(one, lambda: serve(one, two))
-    poller.on(two, lambda: serve(two, one))
+    poller.call_when_readable(one, lambda: serve(one, two))
+    poller.call_when_readable(two, lambda: serve(two, one))
     poller.wait(math.inf)
     poller.wait(time.monotonic() + 0.01)
     assert len(served) == 1
