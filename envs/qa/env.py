@@ -13,7 +13,7 @@ from ..outcomes import Reply
 from ..question.env import RESULT_CHARACTERS, Graded, QuestionEnv
 from ..question.toolbox import TOOL_TIMEOUT
 from ..tasks import Task, Tasks
-from .grader import QAGrade, QAGrader, normalise
+from .grader import QAGrade, QAGrader, normalise_text
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class SearchEnv(QuestionEnv):
 
     def used(self, answer: str) -> bool:
         """Return whether the words of `answer` are next to each other in a tool's result."""
-        answered = normalise(answer)
+        answered = normalise_text(answer)
         return bool(answered) and any(
-            f" {answered} " in f" {normalise(result)} " for result in self.results
+            f" {answered} " in f" {normalise_text(result)} " for result in self.results
         )
 
     def measures(self, verdicts: Sequence[Graded]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from turngym.envs.qa.facts import (
     invented,
     name_all,
 )
-from turngym.envs.qa.grader import normalise
+from turngym.envs.qa.grader import normalise_text
 
 
 @pytest.fixture(scope="module", params=["tiny", "small"])
@@ -126,7 +126,7 @@ def named(request):
 def test_there_are_as_many_names_as_asked_for_and_no_two_are_the_same(named):
     size, names = named
     assert {kind: len(of_kind) for kind, of_kind in names.items()} == size.counts
-    every = [normalise(name) for of_kind in names.values() for name in of_kind]
+    every = [normalise_text(name) for of_kind in names.values() for name in of_kind]
     assert len(set(every)) == len(every) == sum(size.counts.values())
 
 
@@ -143,7 +143,7 @@ def test_names_survive_the_grader_s_normalisation(named):
     _, names = named
     for of_kind in names.values():
         for name in of_kind[:500]:
-            assert normalise(f"The {name}.") == name.lower()
+            assert normalise_text(f"The {name}.") == name.lower()
 
 
 def test_many_names_share_a_word(named):

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from turngym.envs.qa.facts import RELATIONS
-from turngym.envs.qa.grader import normalise
+from turngym.envs.qa.grader import normalise_text
 from turngym.envs.qa.world import HOPS, InventedWorld, parse, read
 from turngym.envs.splits import SPLITS
 
@@ -59,7 +59,7 @@ def test_passages_are_written_once(tiny):
 
 
 def inside(words, text):
-    return f" {normalise(words)} " in f" {normalise(text)} "
+    return f" {normalise_text(words)} " in f" {normalise_text(text)} "
 
 
 @pytest.fixture(scope="module")
