@@ -4,8 +4,8 @@
 (`measure_answer`) after both were normalised (`normalise_text`).
 
 The definitions are those of Rajpurkar et al. 2016, SQuAD, section 6.1 (normalisation, EM, F1); of
-Yang et al. 2018, HotpotQA (yes, no and noanswer are right only as they are); and of Jin et al. 2025,
-Search-R1 (sub-EM).
+Yang et al. 2018, HotpotQA (yes, no and noanswer are right only as they are); and of Jin et al.
+2025, Search-R1 (sub-EM).
 """
 
 import re
@@ -94,14 +94,15 @@ class QAGrader:
 def normalise_text(text: str) -> str:
     """Return a text as SQuAD compares it: `"The  Beatles!"` -> `"beatles"`.
 
-    It is put in lower case, then ASCII punctuation, articles and surplus blanks are removed, in this
-    order. A text that is not ASCII, of which SQuAD says nothing, first loses its invisible
+    It is put in lower case, then ASCII punctuation, articles and surplus blanks are removed, in
+    this order. A text that is not ASCII, of which SQuAD says nothing, first loses its invisible
     characters, its case is folded, and its words get the normal form NFKC.
     """
     if not text.isascii():
         text = _BEFORE_RAISED_DIGIT.sub(" ", text.translate(_INVISIBLE))
         text = unicodedata.normalize("NFC", text).casefold()
-        # NFKC for words only: it would turn `…` into three dots, which SQuAD removes as punctuation.
+        # NFKC for words only: it would turn `…` into three dots, which SQuAD removes as
+        # punctuation.
         text = _WORD.sub(lambda word: unicodedata.normalize("NFKC", word[0]), text)
         # Folding may have taken a letter apart (`İ` becomes `i` and a dot above).
         text = unicodedata.normalize("NFC", text)

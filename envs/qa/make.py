@@ -1,4 +1,5 @@
-"""The search environment, made from its options, and the data sets of questions of fact that it knows by name."""
+"""The search environment, made from its options, and the data sets of questions of fact that it
+knows by name."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,14 +51,16 @@ def make_search(
 ) -> SearchEnv:
     """Make `turngym/Search-v0`: a question of fact, and a search tool.
 
-    Args:
-        tasks: A JSONL file of questions (`.gz` too); a data set: `hotpotqa`, `nq`, `2wiki`, `musique`, `bamboogle`,
-            `triviaqa`, `popqa`, `search-r1`, `flashrag` or `owner/name` on the hub; questions about an invented world
-            when left out.
+    Args: tasks: A JSONL file of questions (`.gz` too); a data set: `hotpotqa`, `nq`, `2wiki`,
+        `musique`, `bamboogle`,
+            `triviaqa`, `popqa`, `search-r1`, `flashrag` or `owner/name` on the hub; questions about
+            an invented world when left out.
         split: `train`, `valid` or `test`.
-        corpus: A JSONL file of passages (`.gz` too) to search; the invented world's when tasks are left out.
+        corpus: A JSONL file of passages (`.gz` too) to search; the invented world's when tasks are
+            left out.
         url: A server to search instead.
-        backend: What the server speaks: `search-r1` (when left out) or `elastic` (Elasticsearch, OpenSearch).
+        backend: What the server speaks: `search-r1` (when left out) or `elastic` (Elasticsearch,
+            OpenSearch).
         index: The index to search, where the server has several.
         visit: Whether the agent may also read pages of the internet by their URL.
         k: How many passages a search shows.
@@ -65,18 +68,21 @@ def make_search(
         max_query: Characters of a query that are searched.
         max_turns: Turn limit, the answer included.
         format: How calls are written (`turngym.tools.FORMATS`).
-        hops: How many facts a question of the world joins, 1 to 4, one number or several; all when left out.
+        hops: How many facts a question of the world joins, 1 to 4, one number or several; all when
+            left out.
         size: The world's: `tiny`, `small` (when left out), `medium` or `large`.
         seed: Chooses the world; 0 when left out.
-        answers: Which answers are read: those in `<answer>` or a box (`strict`), or also those that a sentence or a
-            bare last line gives (`lenient`).
+        answers: Which answers are read: those in `<answer>` or a box (`strict`), or also those that
+            a sentence or a bare last line gives (`lenient`).
         timeout: Seconds that a server may take for a search, retries included.
-        tools: Further tools, as in `turngym.envs.math.make_math`; the format `tags` has no words for them.
+        tools: Further tools, as in `turngym.envs.math.make_math`; the format `tags` has no words
+            for them.
 
     The other arguments are those of `turngym.envs.math.make_math`.
 
-    Raises FileNotFoundError where a file is not there; ValueError where an option cannot be, or does not go with the
-    others, a file cannot be used, a package is missing, or the server does not answer.
+    Raises FileNotFoundError where a file is not there; ValueError where an option cannot be, or
+    does not go with the others, a file cannot be used, a package is missing, or the server does not
+    answer.
     """
     options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
     expert = None
@@ -182,7 +188,8 @@ def data_sets() -> dict[str, DataSet]:
 def load(source: str | Path, options: SourceOptions) -> Tasks:
     """Return the tasks that `source` names, as `load_tasks` does, all `QATask`.
 
-    Rows of a file may hold `gold_passages` or `passages`, the ids of the gold passages, and `queries`, which find them.
+    Rows of a file may hold `gold_passages` or `passages`, the ids of the gold passages, and
+    `queries`, which find them.
     """
     options = replace(options, check_gold=QAGrader.check_gold, shapes=SHAPES, make=_task)
     return load_tasks(source, options, data_sets())
