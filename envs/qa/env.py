@@ -148,7 +148,7 @@ def _measure_recall(gold_passages: Sequence[str], search: Search) -> dict[str, f
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff < search.k] + [search.k]
     recall = {}
     for cutoff in cutoffs:
-        shown_ids = set()
+        shown_ids: set[str] = set()
         for ranked_ids in search.found:
             shown_ids.update(ranked_ids[:cutoff])
         recall[str(cutoff)] = len(gold_ids & shown_ids) / len(gold_ids)

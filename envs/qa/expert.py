@@ -10,8 +10,7 @@ TRIES = 2  # searches for one fact before the expert guesses
 
 
 class SearchExpert:
-    """Answers the world's questions from nothing but the question and the passages that it is
-    shown.
+    """Answers questions of the world from nothing but the question and the passages shown.
 
     It searches for the first fact that it lacks, reads the facts that the passages state, and goes
     on from fact to fact. It plays one episode after the other.
@@ -94,8 +93,7 @@ class SearchExpert:
         return self.format.render(ToolCall("search", {"query": query}))
 
     def _guess_answer(self) -> str | None:
-        """Return an object of the question's last relation that was read of any subject, or
-        None."""
+        """Return any object of the question's last relation that was read; None if none was."""
         last_relation = self.question.path[-1]
         for (relation, _), target in self.facts.items():
             if relation == last_relation:

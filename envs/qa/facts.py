@@ -85,8 +85,7 @@ class WorldSize:
 
 
 def _share_out(total: int) -> dict[str, int]:
-    """Return how many things of each kind a world of `total` things has; all but sights are
-    even."""
+    """Return how many things of each kind there are among `total`: even numbers, but for sights."""
     percentages = {
         "city": 14,
         "country": 4,
@@ -113,8 +112,7 @@ SIZES = {
 
 
 class Fact(NamedTuple):
-    """That a relation leads from a subject to an object, which are the names of things or a
-    year."""
+    """A relation leads from a subject, the name of a thing, to an object, a name or a year."""
 
     relation: str
     subject: str
@@ -329,9 +327,11 @@ def invent_names(seed: int, counts: Mapping[str, int], syllables: int) -> dict[s
 
 
 def _choose_first_words(names: Mapping[str, list[str]], count: int) -> list[str]:
-    """Return at least `count` first words of the names of all kinds, evenly spread, if there
-    are."""
-    words = set()
+    """Return first words of the names of all kinds, spread evenly: `count` of them or some more.
+
+    If the names have fewer first words than `count`, these are all of them.
+    """
+    words: set[str] = set()
     for names_of_kind in names.values():
         words.update(name.split()[0] for name in names_of_kind)
     step = max(1, len(words) // count)

@@ -389,8 +389,7 @@ def word_question(question: Question, rng: KeyedRandom | None) -> str:
 
 
 class WordingPattern(NamedTuple):
-    """A wording of `word_question` as a regex, whose group 1 is the part inside, and its
-    relation."""
+    """A wording of a relation as a regex, whose group 1 is the part of the question inside it."""
 
     relation: Relation
     regex: re.Pattern[str]
@@ -417,8 +416,7 @@ _NAME_WITH_ARTICLE = re.compile(f"(?:the )?({NAME})")
 
 
 def parse_question(text: str) -> Question | None:
-    """Return the question that a text asks, in any wording of `word_question`; None if it is
-    none."""
+    """Return the question that a text asks, in any of its wordings; None if it asks none."""
     return _match_wordings(text, _QUESTION_PATTERNS)
 
 
