@@ -52,7 +52,7 @@ class SearchExpert:
                 f"the first text, {observation[:60]!r}, is no question of the world; begin with one"
             )
         else:
-            # Somebody else's action was no search for the fact that the expert lacks.
+            # If another action was taken, it was no search for the missing fact.
             if self.command == self._proposed_command:
                 self.search_counts[self._sought] = self.search_counts.get(self._sought, 0) + 1
             self._learn_facts(observation)
@@ -69,25 +69,26 @@ class SearchExpert:
                     self.facts[relation.name, fact.object] = fact.subject
 
     def _choose_action(self) -> str:
-        """Follow the question's relations through the known facts; answer, or search what lacks."""
+        """Follow the question's relations through the facts that are known, as far as they lead.
+
+        The action is the answer, or a search for the first fact that is missing.
+        """
         name = self.question.start
         for relation in self.question.path:
-            if (relation, name) in self.facts:
-                name = self.facts[relation, name]
-                continue
-            self._sought = (relation, name)
-            past_searches = self.search_counts.get(self._sought, 0)
-            if past_searches < TRIES:
-                return self._search(name, relation, past_searches)
-            return self._answer(self._guess_answer() or name)
+            target = self.facts.get((relation, name))
+            if target is None:
+                return self._search_or_guess(name, relation)
+            name = target
         return self._answer(name)
 
-    def _search(self, name: str, relation: str, past_searches: int) -> str:
-        """Return a search for what a relation leads to from a name.
-
-        With every past search the query has the words of the relation once more. They count each
-        time, so passages about similar names fall behind those that state the relation.
-        """
+    def _search_or_guess(self, name: str, relation: str) -> str:
+        """Search for what a relation leads to from a name; guess the answer after `TRIES` tries."""
+        self._sought = (relation, name)
+        past_searches = self.search_counts.get(self._sought, 0)
+        if past_searches >= TRIES:
+            return self._answer(self._guess_answer() or name)
+        # In another try the query has the relation's words once more. They count each time, so
+        # passages about similar names fall behind those that state the relation.
         repeated_words = f" {RELATIONS[relation].search_words}" * past_searches
         query = search_query(name, relation) + repeated_words
         return self.format.render(ToolCall("search", {"query": query}))

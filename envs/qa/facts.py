@@ -173,8 +173,8 @@ class Graph:
         return reachable
 
 
-# Of the objects that a relation could lead to, this many are used for each subject: below 1, so
-# that some have several subjects.
+# How many different objects a relation has for each of its subjects: below 1, so that some objects
+# have several subjects.
 REUSE = 0.8
 # The years in which the first person of a couple can be born.
 _EARLIEST_BIRTH = 1050
@@ -243,7 +243,7 @@ def _draw_objects(
         The object of each subject; an inverse relation may have none for a subject.
     """
     if relation.inverse:
-        # Who wrote two books has no object of "wrote": a question must have one answer.
+        # "Which book did X write?" must have one answer: who wrote two books has no object here.
         objects = {}
         for name, sources in graph.subjects[relation.inverse].items():
             if len(sources) == 1:
@@ -252,13 +252,16 @@ def _draw_objects(
     if relation.name == SPOUSE:
         return spouses
     if relation.name == CAPITAL:
+        # A country's capital is one of its cities.
         cities_by_country = graph.subjects[COUNTRY]
         return {country: rng.choice(cities) for country, cities in cities_by_country.items()}
     subjects = graph.names[relation.subject]
     if relation.object != YEAR:
         return _assign_evenly(subjects, graph.names[relation.object], rng)
     if not relation.maker:
+        # The year of a birth.
         return {person: str(birth_years[person]) for person in subjects}
+    # Any other year lies in somebody's life: a book is published in the life of its author.
     years = {}
     makers = graph.objects[relation.maker]
     for subject in subjects:
@@ -268,7 +271,10 @@ def _draw_objects(
 
 
 def _assign_evenly(subjects: list[str], objects: list[str], rng: KeyedRandom) -> dict[str, str]:
-    """Give every subject an object, each equally often, so that none is a better guess."""
+    """Give every subject an object, each object equally often, so that none is a better guess.
+
+    Only `REUSE` different objects for each subject are used, if there are so many.
+    """
     used_objects = rng.shuffled(objects)[: round(REUSE * len(subjects))]
     return {
         subject: used_objects[place % len(used_objects)]
@@ -295,8 +301,8 @@ _GIVEN_NAME_SYLLABLES = 2
 def invent_names(seed: int, counts: Mapping[str, int], syllables: int) -> dict[str, list[str]]:
     """Return names for the things of a world, no two of them the same.
 
-    A person, a book and a film have two invented words, an organisation and an event one and a noun
-    (`Zgor Academy`), a sight a word of another name and a noun, anything else one invented word.
+    Persons, books and films have two invented words (`Bzi Lom`); organisations and events one and a
+    noun (`Zgor Academy`); sights a word of another name and a noun; all others one invented word.
 
     Args:
         seed: Chooses the words.

@@ -89,8 +89,8 @@ MAX_ATTEMPTS = 10_000
 class InventedTasks:
     """Questions about a world.
 
-    For each number of hops, each last fact of the split to which so many hops lead is asked for
-    once; the way to it is drawn.
+    A question asks for its last fact by a chain of other facts, which is drawn. For each number of
+    hops, each last fact of the split to which a chain of that length can lead is asked for once.
 
     Args:
         world: The world.
@@ -110,10 +110,10 @@ class InventedTasks:
 
     @cached_property
     def _last_facts(self) -> dict[int, list[Fact]]:
-        """The last facts of the split's questions for each number of hops, in a hashed order."""
+        """The last facts of the split's questions by the number of hops, in a hashed order."""
         facts = [fact for fact in self._graph.facts() if self._is_in_split(fact)]
         facts.sort(key=self._order_key)
-        # A fact is the last of several hops if the hops before it can lead to its subject.
+        # A fact can be the last of n hops if n - 1 hops can lead to its subject.
         reachable = self._graph.reachable_names(max(HOPS))
         last_facts = {}
         for hops in self.hops:
@@ -124,15 +124,16 @@ class InventedTasks:
     def _is_in_split(self, fact: Fact) -> bool:
         """Return whether questions of the split may end with a fact.
 
-        A fact and its inverse have the same two ends and so the same split: otherwise, who wrote a
-        book would be asked for in one split and what its author wrote in another. Many things share
-        a year, so a fact about a year is told apart by its relation.
+        The split is decided by a hash of the two things that the fact joins, in alphabetical order.
+        So a fact and its inverse are in one split; otherwise "Who wrote X?" could be a question of
+        one split, and "Which book did Y write?" of another. A year has no inverse: there, it is a
+        hash of relation and subject.
         """
         if RELATIONS[fact.relation].object == YEAR:
-            ends = [fact.relation, fact.subject]
+            hashed_parts = [fact.relation, fact.subject]
         else:
-            ends = sorted([fact.subject, fact.object])
-        return in_split(f"{self.name} {' '.join(ends)}", self.split)
+            hashed_parts = sorted([fact.subject, fact.object])
+        return in_split(f"{self.name} {' '.join(hashed_parts)}", self.split)
 
     def _order_key(self, fact: Fact) -> tuple[bytes, Fact]:
         """Return the key by which facts are sorted: a hash, which is the same on any machine."""
@@ -144,6 +145,12 @@ class InventedTasks:
         return len(self.hops) * fewest
 
     def __getitem__(self, i: int, /) -> QATask:
+        """Return question `i`; with several numbers of hops, consecutive questions take turns.
+
+        Raises:
+            IndexError: There is no question `i`.
+            RuntimeError: The world is too small for a question of so many hops.
+        """
         check_index(i, self)
         number, place = divmod(i, len(self.hops))
         hops = self.hops[place]
@@ -151,38 +158,38 @@ class InventedTasks:
         rng = KeyedRandom(task_id)
         last_fact = self._last_facts[hops][number]
         for _ in range(MAX_ATTEMPTS):
-            way = self._draw_way_to(
+            chain = self._draw_chain_to(
                 last_fact.subject,
                 kind=RELATIONS[last_fact.relation].subject,
                 hops=hops - 1,
                 visited={last_fact.subject, last_fact.object},
                 rng=rng,
             )
-            if way is not None:
-                question = Question(way.start, (*way.path, last_fact.relation))
+            if chain is not None:
+                question = Question(chain.start, (*chain.path, last_fact.relation))
                 return self._make_task(task_id, question, rng)
-            # Every way to this fact meets a thing twice: another fact takes its place.
+            # No chain to this fact without a thing that is met twice: another fact takes its place.
             last_fact = rng.choice(self._last_facts[hops])
         raise RuntimeError(
             f"{self.name} has no question of {hops} hops for split {self.split}; "
             "choose a larger world"
         )
 
-    def _draw_way_to(
+    def _draw_chain_to(
         self, name: str, *, kind: str, hops: int, visited: set[str], rng: KeyedRandom
     ) -> Question | None:
-        """Draw a way through the graph that ends at a thing, by a depth-first search backwards.
+        """Draw a chain of facts that leads to a thing, by a backwards depth-first search.
 
         Args:
             name: The thing.
             kind: The kind of the thing.
-            hops: How many facts the way has.
-            visited: The things that the way must not meet, `name` among them.
-            rng: Chooses among the relations that lead to the thing, then among their subjects.
+            hops: How many facts the chain has.
+            visited: The things that the chain must not meet, `name` among them.
+            rng: Chooses a relation that leads to the thing, then one of its subjects.
 
         Returns:
-            Where the way starts and its relations. None if none was found; of each relation only
-            one subject is tried.
+            Where the chain starts and its relations. None if the search found none; it tries only
+            one subject of each relation.
         """
         if hops == 0:
             return Question(name, ())
@@ -197,11 +204,11 @@ class InventedTasks:
         while candidates:
             relation, subjects = candidates.pop(rng.integer(0, len(candidates) - 1))
             subject = rng.choice(subjects)
-            way = self._draw_way_to(
+            chain = self._draw_chain_to(
                 subject, kind=relation.subject, hops=hops - 1, visited=visited | {subject}, rng=rng
             )
-            if way is not None:
-                return Question(way.start, (*way.path, relation.name))
+            if chain is not None:
+                return Question(chain.start, (*chain.path, relation.name))
         return None
 
     def _make_task(self, task_id: str, question: Question, rng: KeyedRandom) -> QATask:
@@ -264,6 +271,7 @@ def write_passage(graph: Graph, kind: str, number: int, *, seed: int, brief: boo
     """
     name = graph.names[kind][number]
     rng = KeyedRandom(seed, "passage", name)
+    # The sentences have `{s}` in place of their subject until all of them are chosen.
     sentences = _state_facts(graph, kind, name, None if brief else rng)
     if not sentences:
         # A sight, about which there is no fact.
@@ -279,11 +287,11 @@ def write_passage(graph: Graph, kind: str, number: int, *, seed: int, brief: boo
         sentences.insert(0, f"{{s}} {intro}")
 
     subject = with_article(name, kind)
-    finished = []
+    finished_sentences = []
     for sentence in sentences:
         sentence = sentence.replace("{s}", subject)
-        finished.append(f"{sentence[0].upper()}{sentence[1:]}.")
-    return Passage(id=f"{kind}-{number}", title=name, text=" ".join(finished))
+        finished_sentences.append(f"{sentence[0].upper()}{sentence[1:]}.")
+    return Passage(id=f"{kind}-{number}", title=name, text=" ".join(finished_sentences))
 
 
 def _begin_with(pronoun: str, sentence: str) -> str:
@@ -351,7 +359,8 @@ _INTRO = re.compile(rf"({NAME}) (?:is|was) an? ")
 def read_facts(text: str) -> Iterator[Fact]:
     """Yield the facts that a text of passages states, as a search shows them.
 
-    A line holds one passage at most: what it begins with is the subject of its pronouns.
+    A line holds one passage at most. The thing that its first sentence introduces ("Bzi Lom was a
+    baker") is the subject of all sentences that begin with a pronoun.
     """
     for line in text.splitlines():
         intro = _INTRO.search(line)
