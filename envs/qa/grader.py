@@ -86,9 +86,10 @@ class QAGrader:
             return QAGrade(score=0.0, answer=None, how="no-answer")
         if len(answer) > MAX_ANSWER:
             return QAGrade(score=0.0, answer=answer, how="too-long")
-        em, f1, sub_em = measure_answer(answer, gold)
-        how = "exact" if em else "wrong"
-        return QAGrade(score=em, answer=answer, how=how, em=em, f1=f1, sub_em=sub_em)
+        measures = measure_answer(answer, gold)
+        score = measures.em
+        how = "exact" if score else "wrong"
+        return QAGrade(score, answer, how, *measures)
 
 
 def normalise_text(text: str) -> str:
