@@ -211,10 +211,10 @@ def _open_retriever(
         return open_index(corpus)
     assert url is not None
     # Imported only here: it needs packages that a search of a corpus does not.
-    from ...tools.search.remote import SERVERS, served
+    from ...tools.search.remote import SERVERS, open_search_server
 
     try:
-        return served(url, backend or SERVERS[0], index, timeout)
+        return open_search_server(url, backend or SERVERS[0], index, timeout)
     except SearchFailure as failure:
         raise ValueError(str(failure)) from failure
 
