@@ -1,11 +1,11 @@
-"""Questions of fact with a search tool: an invented world's, from files or from known data sets.
+"""Questions of fact with a search tool: about an invented world, from files or from data sets.
 
 - `make`: the environment, made from its options, and the data sets that it knows by name
 - `env`: the environment: a question of fact, a search tool, and a grader
 - `grader`: exact match and F1
-- `world`: an invented world, its passages and the questions about it, fixed by an index
+- `world`: an invented world, its passages, and the questions about it
+- `facts`: the names of the world's things, and the facts about them (`relations.toml`)
 - `expert`: an expert that answers by searching
-- `facts`: the names of the world's things, and what holds between them (`relations.toml`)
 """
 
 from .env import QATask, SearchEnv

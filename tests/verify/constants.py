@@ -256,7 +256,7 @@ def files(folder: Path) -> Iterator[Source]:
 def questions(folder: Path) -> Iterator[Source]:
     """Yield the invented worlds, by hops, and the files of questions."""
     from turngym.envs.qa import InventedWorld, QAGrader
-    from turngym.envs.qa.make import load
+    from turngym.envs.qa.make import load_questions
     from turngym.envs.qa.world import HOPS
     from turngym.envs.rows import SourceOptions
 
@@ -271,7 +271,8 @@ def questions(folder: Path) -> Iterator[Source]:
                 LEAST,
             )
     for path in sorted(folder.glob("*.jsonl")):
-        tasks = load(path, SourceOptions(bad_rows=1000))  # some golds are punctuation alone
+        # Some golds are punctuation alone.
+        tasks = load_questions(path, SourceOptions(bad_rows=1000))
         yield Source(path.name, tasks, tasks, QAGrader(), LEAST)
 
 

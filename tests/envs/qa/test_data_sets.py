@@ -3,7 +3,13 @@ import json
 import pytest
 
 from turngym.envs.qa.env import QATask
-from turngym.envs.qa.make import SHAPES, data_sets, entity, listed, load
+from turngym.envs.qa.make import (
+    SHAPES,
+    data_sets,
+    load_questions,
+    read_entity_names,
+    read_json_list,
+)
 from turngym.envs.rows import SourceOptions
 from turngym.envs.sources import is_hub_name
 
@@ -119,7 +125,7 @@ CARDS = {
 
 
 def read(name, **options):
-    tasks = load(name, SourceOptions(**options))
+    tasks = load_questions(name, SourceOptions(**options))
     return [tasks[i] for i in range(len(tasks))]
 
 
@@ -201,13 +207,15 @@ def test_every_entry_of_the_table_is_complete():
 
 
 def test_what_is_no_entity_or_list_is_refused():
-    assert entity({"value": "a", "aliases": None}) == ("a",) and listed('["a", 1]') == ("a", "1")
+    assert read_entity_names({"value": "a", "aliases": None}) == ("a",) and read_json_list(
+        '["a", 1]'
+    ) == ("a", "1")
     for value in ("a", ["a"], {"value": None, "aliases": ["a"]}, {"aliases": ["a"]}):
         with pytest.raises(ValueError, match="it needs"):
-            entity(value)
+            read_entity_names(value)
     for value in ("[", "{}", "[]", "", None):
         with pytest.raises(ValueError, match="it needs"):
-            listed(value)
+            read_json_list(value)
 
 
 # --- files
@@ -231,7 +239,7 @@ def write(path, *rows):
     ],
 )
 def test_every_known_shape_of_a_row_is_read(tmp_path, row, golds):
-    tasks = load(write(tmp_path / "t.jsonl", {"question": "who?"} | row), SourceOptions())
+    tasks = load_questions(write(tmp_path / "t.jsonl", {"question": "who?"} | row), SourceOptions())
     assert tasks[0] == QATask("t.jsonl-1", "who?", golds[0], aliases=golds[1:])
 
 
@@ -243,7 +251,7 @@ def test_gold_passages_and_queries_are_read_where_they_are(tmp_path):
         row | {"id": 8, "passages": ["p3", 4]},
         row | {"id": 9, "gold_passages": [], "queries": None},
     ]
-    tasks = load(write(tmp_path / "t.jsonl", *rows), SourceOptions())
+    tasks = load_questions(write(tmp_path / "t.jsonl", *rows), SourceOptions())
     assert [(task.id, task.passages, task.queries) for task in (tasks[0], tasks[1], tasks[2])] == [
         ("7", ("p1", "p2"), ("Ann", "Anne")),
         ("8", ("p3", "4"), ()),
@@ -286,13 +294,15 @@ def test_gold_passages_and_queries_are_read_where_they_are(tmp_path):
 def test_a_bad_row_is_an_error_that_names_file_line_and_field(tmp_path, row, complaint):
     path = write(tmp_path / "t.jsonl", {"question": "a?", "answer": "1"}, {"question": "b?"} | row)
     with pytest.raises(ValueError, match=complaint):
-        load(path, SourceOptions())
-    assert len(load(path, SourceOptions(bad_rows=1))) == 1
+        load_questions(path, SourceOptions())
+    assert len(load_questions(path, SourceOptions(bad_rows=1))) == 1
 
 
 def test_fields_of_other_names_hold_several_answers_too(tmp_path):
     path = write(tmp_path / "t.jsonl", {"ask": {"text": "who?"}, "reply": ["Ann", "Anne"]})
-    assert load(path, SourceOptions(problem_field="ask.text", answer_field="reply"))[0].golds == (
+    assert load_questions(path, SourceOptions(problem_field="ask.text", answer_field="reply"))[
+        0
+    ].golds == (
         "Ann",
         "Anne",
     )
@@ -304,7 +314,7 @@ def test_an_unknown_name_is_answered_with_what_there_is():
         ValueError,
         match=r"unknown task set 'hotpot'; did you mean 'hotpotqa'. the data sets are hotpotqa, nq",
     ):
-        load("hotpot", SourceOptions())
+        load_questions("hotpot", SourceOptions())
 
 
 @pytest.mark.parametrize(
@@ -330,7 +340,7 @@ def test_an_unknown_name_is_answered_with_what_there_is():
 )
 def test_real_files_load_but_for_rows_without_a_gold(shared_data, name, rows, refused, first):
     path = shared_data / "search_qa" / f"{name}.jsonl"
-    tasks = load(path, SourceOptions(split="test", bad_rows=refused))
+    tasks = load_questions(path, SourceOptions(split="test", bad_rows=refused))
     tasks = [tasks[i] for i in range(len(tasks))]
     assert len({task.id for task in tasks}) == len(tasks) == rows - refused
     assert sum(bool(task.passages) for task in tasks) == (
@@ -341,4 +351,4 @@ def test_real_files_load_but_for_rows_without_a_gold(shared_data, name, rows, re
             ValueError,
             match=rf"{first}.* \({refused} rows cannot be used; --option bad_rows={refused} l",
         ):
-            load(path, SourceOptions(bad_rows=refused - 1))
+            load_questions(path, SourceOptions(bad_rows=refused - 1))

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from turngym.envs.qa.expert import TRIES, SearchExpert
-from turngym.envs.qa.world import HOPS, InventedWorld, parse
+from turngym.envs.qa.world import HOPS, InventedWorld, parse_question
 from turngym.tools import get_format
 from turngym.tools.search.bm25 import BM25
 from turngym.tools.search.tool import Search
@@ -130,7 +130,7 @@ def test_its_searches_are_calls_of_the_format(name):
 
 
 def test_a_text_without_a_question():
-    assert parse("Go on.") is None
+    assert parse_question("Go on.") is None
     with pytest.raises(
         ValueError, match=r"the first text, 'Go on.', is no question of the world; begin with one"
     ):

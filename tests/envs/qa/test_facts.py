@@ -13,16 +13,16 @@ from turngym.envs.qa.facts import (
     REUSE,
     SIZES,
     YEAR,
-    build,
-    invented,
-    name_all,
+    build_graph,
+    invent_names,
+    invent_words,
 )
-from turngym.envs.qa.grader import normalise
+from turngym.envs.qa.grader import normalise_text
 
 
 @pytest.fixture(scope="module", params=["tiny", "small"])
 def graph(request):
-    return build(0, SIZES[request.param])
+    return build_graph(0, SIZES[request.param])
 
 
 def test_every_thing_has_each_relation_of_its_kind_with_a_thing_of_the_right_kind(graph):
@@ -59,29 +59,31 @@ def test_couples_and_capitals_are_consistent(graph):
 
 
 def test_what_a_person_did_lies_in_the_person_s_life():
-    graph = build(0, SIZES["small"])
+    graph = build_graph(0, SIZES["small"])
     born = graph.objects["born_year"]
     assert all(abs(int(born[a]) - int(born[b])) <= 25 for a, b in graph.objects["spouse"].items())
     for relation in graph.relations:
-        for name, year in graph.objects[relation.name].items() if relation.after else ():
-            assert 20 <= int(year) - int(born[graph.objects[relation.after][name]]) <= 70
+        for name, year in graph.objects[relation.name].items() if relation.maker else ():
+            assert 20 <= int(year) - int(born[graph.objects[relation.maker][name]]) <= 70
 
 
 def test_a_relation_is_followed_backwards_only_to_one_thing_alone():
-    graph = build(0, SIZES["small"])
+    graph = build_graph(0, SIZES["small"])
     wrote = Counter(graph.objects["author"].values())
     assert {1, 2} <= set(wrote.values())
     for person in graph.names["person"]:
         book = graph.follow("wrote", person)
         assert (book is None) is (wrote[person] != 1)
         if book is not None:
-            assert graph.objects["author"][book] == person and graph.leading("wrote", book) == [
+            assert graph.objects["author"][book] == person and graph.follow_back("wrote", book) == [
                 person
             ]
     several = next(person for person, count in wrote.items() if count == 2)
-    books = graph.leading("author", several)
-    assert len(books) == 2 and all(graph.leading("wrote", book) == [] for book in books)
-    assert graph.follow("born_in", books[0]) is None and graph.leading("born_in", books[0]) == []
+    books = graph.follow_back("author", several)
+    assert len(books) == 2 and all(graph.follow_back("wrote", book) == [] for book in books)
+    assert (
+        graph.follow("born_in", books[0]) is None and graph.follow_back("born_in", books[0]) == []
+    )
 
 
 def test_facts_are_all_that_can_be_asked(graph):
@@ -98,7 +100,7 @@ def test_facts_are_all_that_can_be_asked(graph):
 def test_what_is_reached_in_so_many_steps(graph):
     leads = {(subject, target) for _, subject, target in graph.facts()}
     subjects = {subject for subject, _ in leads}
-    zero, one, two = graph.reached(3)
+    zero, one, two = graph.reachable_names(3)
     assert zero == subjects
     assert one == {target for _, target in leads}
     assert two == {target for subject, target in leads if subject in one} < one
@@ -106,8 +108,8 @@ def test_what_is_reached_in_so_many_steps(graph):
 
 def test_a_seed_chooses_the_facts():
     tiny = SIZES["tiny"]
-    assert build(3, tiny) == build(3, tiny)
-    one, other = build(3, tiny), build(4, tiny)
+    assert build_graph(3, tiny) == build_graph(3, tiny)
+    one, other = build_graph(3, tiny), build_graph(4, tiny)
     assert one.names["person"] != other.names["person"]
 
 
@@ -120,13 +122,13 @@ def test_sizes():
 @pytest.fixture(scope="module", params=SIZES)
 def named(request):
     size = SIZES[request.param]
-    return size, name_all(0, size.counts, 2 if size.brief else 3)
+    return size, invent_names(0, size.counts, 2 if size.brief else 3)
 
 
 def test_there_are_as_many_names_as_asked_for_and_no_two_are_the_same(named):
     size, names = named
     assert {kind: len(of_kind) for kind, of_kind in names.items()} == size.counts
-    every = [normalise(name) for of_kind in names.values() for name in of_kind]
+    every = [normalise_text(name) for of_kind in names.values() for name in of_kind]
     assert len(set(every)) == len(every) == sum(size.counts.values())
 
 
@@ -143,7 +145,7 @@ def test_names_survive_the_grader_s_normalisation(named):
     _, names = named
     for of_kind in names.values():
         for name in of_kind[:500]:
-            assert normalise(f"The {name}.") == name.lower()
+            assert normalise_text(f"The {name}.") == name.lower()
 
 
 def test_many_names_share_a_word(named):
@@ -170,29 +172,33 @@ def test_many_names_share_a_word(named):
 
 def test_a_seed_chooses_the_names():
     counts = {"city": 20, "person": 40}
-    assert name_all(1, counts, 3) == name_all(1, counts, 3)
-    assert set(name_all(1, counts, 3)["city"]).isdisjoint(name_all(2, counts, 3)["city"])
+    assert invent_names(1, counts, 3) == invent_names(1, counts, 3)
+    assert set(invent_names(1, counts, 3)["city"]).isdisjoint(invent_names(2, counts, 3)["city"])
 
 
 def test_every_relation_has_its_wordings():
     assert len(RELATIONS) == 29
     for relation in RELATIONS.values():
-        assert len(relation.asks) >= 2 and all(
-            text.count("{x}") == 1 and text.endswith("?") for text in relation.asks
+        assert len(relation.questions) >= 2 and all(
+            text.count("{x}") == 1 and text.endswith("?") for text in relation.questions
         )
-        assert all(text.count("{x}") == 1 and text.startswith("the ") for text in relation.phrases)
-        assert bool(relation.phrases) is (relation.object != YEAR)
+        assert all(
+            text.count("{x}") == 1 and text.startswith("the ") for text in relation.descriptions
+        )
+        assert bool(relation.descriptions) is (relation.object != YEAR)
         assert all(
             text.count("{s}") == text.count("{o}") == 1 and text[-1] != "."
-            for text in relation.says
+            for text in relation.sentences
         )
-        assert bool(relation.says) is not bool(relation.inverse)
-        assert relation.words and relation.words == relation.words.lower()
+        assert bool(relation.sentences) is not bool(relation.inverse)
+        assert relation.search_words and relation.search_words == relation.search_words.lower()
 
 
 def test_no_wording_asks_for_two_things():
     counts = Counter(
-        text for relation in RELATIONS.values() for text in (*relation.asks, *relation.phrases)
+        text
+        for relation in RELATIONS.values()
+        for text in (*relation.questions, *relation.descriptions)
     )
     assert counts.most_common(1)[0][1] == 1
 
@@ -214,9 +220,9 @@ def test_an_inverse_turns_its_relation_around_and_comes_behind_it():
 def test_a_year_comes_after_the_person_in_whose_life_it_lies():
     order = list(RELATIONS)
     years = [relation for relation in RELATIONS.values() if relation.object == YEAR]
-    assert [relation.name for relation in years if not relation.after] == ["born_year"]
+    assert [relation.name for relation in years if not relation.maker] == ["born_year"]
     for relation in years[1:]:
-        maker = RELATIONS[relation.after]
+        maker = RELATIONS[relation.maker]
         assert (maker.subject, maker.object) == (relation.subject, "person")
         assert order.index(maker.name) < order.index(relation.name)
 
@@ -225,18 +231,18 @@ def test_a_query_has_a_word_of_every_sentence_that_answers_it():
     """A question read backwards finds its passage by these words: others name the thing asked about more often."""
     for relation in RELATIONS.values():
         if relation.inverse:
-            for says in RELATIONS[relation.inverse].says:
-                assert set(relation.words.split()) & set(says.split()), (relation.name, says)
+            for says in RELATIONS[relation.inverse].sentences:
+                assert set(relation.search_words.split()) & set(says.split()), (relation.name, says)
 
 
 def first(count, seed=0, syllables=2):
-    return list(islice(invented(seed, syllables), count))
+    return list(islice(invent_words(seed, syllables), count))
 
 
 def test_all_words_of_two_syllables_are_different():
-    words = list(invented(0, 2))
+    words = list(invent_words(0, 2))
     assert len(words) == len(set(words)) == 2 * (12 * 5) * (16 * 5) * 5
-    assert set(words) == set(invented(7, 2))  # a seed decides the order alone
+    assert set(words) == set(invent_words(7, 2))  # a seed decides the order alone
 
 
 def test_the_words_are_the_same_on_every_machine():
@@ -267,4 +273,4 @@ def test_no_word_is_one_of_an_encyclopedia(shared_data):
             for word in re.findall("[a-z]+", json.loads(line)["text"].lower())
         }
     assert len(real) > 40_000
-    assert real.isdisjoint(word.lower() for word in (*invented(0, 2), *first(50_000, 0, 3)))
+    assert real.isdisjoint(word.lower() for word in (*invent_words(0, 2), *first(50_000, 0, 3)))

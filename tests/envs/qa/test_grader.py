@@ -16,8 +16,8 @@ from turngym.envs.qa.grader import (
     QAGrade,
     QAGrader,
     find_answer,
-    measures,
-    normalise,
+    measure_answer,
+    normalise_text,
 )
 
 GRADER = QAGrader()
@@ -106,8 +106,8 @@ def test_measures_are_those_of_the_published_definitions_on_thousands_of_pairs()
     seen = Counter()
     for said, gold in pairs(5_000):
         words, right = squad_words(said), squad_words(gold)
-        assert normalise(said) == " ".join(words)
-        em, f1, sub_em = measures(said, gold)
+        assert normalise_text(said) == " ".join(words)
+        em, f1, sub_em = measure_answer(said, gold)
         if not words or not right:
             assert (em, f1, sub_em) == (0, 0, 0)
             continue
@@ -124,13 +124,15 @@ def test_measures_are_those_of_the_published_definitions_on_thousands_of_pairs()
 @given(st.text(max_size=60), st.text(max_size=60))
 @settings(max_examples=300, deadline=None)
 def test_any_texts_have_measures_between_nothing_and_an_exact_match(said, gold):
-    em, f1, sub_em = measures(said, gold)
+    em, f1, sub_em = measure_answer(said, gold)
     assert 0.0 <= f1 <= 1.0 and {em, sub_em} <= {0.0, 1.0}
     if em:
         assert f1 == sub_em == 1.0
-    assert measures(gold, said)[:2] == pytest.approx((em, f1))
-    assert measures(said, said) == ((1.0, 1.0, 1.0) if normalise(said) else (0.0, 0.0, 0.0))
-    assert normalise(normalise(said)) == normalise(said)
+    assert measure_answer(gold, said)[:2] == pytest.approx((em, f1))
+    assert measure_answer(said, said) == (
+        (1.0, 1.0, 1.0) if normalise_text(said) else (0.0, 0.0, 0.0)
+    )
+    assert normalise_text(normalise_text(said)) == normalise_text(said)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_any_texts_have_measures_between_nothing_and_an_exact_match(said, gold):
     ],
 )
 def test_normalisation_goes_in_the_official_order(text, normal):
-    assert normalise(text) == normal
+    assert normalise_text(text) == normal
 
 
 @pytest.mark.parametrize(
@@ -168,24 +170,24 @@ def test_normalisation_goes_in_the_official_order(text, normal):
 def test_normal_forms_and_case_do_not_count(name):
     spellings = {normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD")}
     for said in (*spellings, name.upper(), name.title(), normalize("NFD", name.swapcase())):
-        assert measures(said, name) == measures(name, said) == (1.0, 1.0, 1.0)
+        assert measure_answer(said, name) == measure_answer(name, said) == (1.0, 1.0, 1.0)
     assert (
-        measures("Strasse", "STRAßE")[0]
-        == measures("４２", "42")[0]
-        == measures("a\u00a0b", "a b")[0]
+        measure_answer("Strasse", "STRAßE")[0]
+        == measure_answer("４２", "42")[0]
+        == measure_answer("a\u00a0b", "a b")[0]
         == 1.0
     )
 
 
 def test_another_letter_or_value_is_another_answer():
     for said, gold in (("Curacao", "Curaçao"), ("102", "10²"), ("112", "1½"), ("Рaris", "Paris")):
-        assert measures(said, gold)[0] == 0.0
+        assert measure_answer(said, gold)[0] == 0.0
 
 
 @pytest.mark.parametrize("said", ["...", "!!!", "the", "\u00a0", "a an", "!"])
 def test_empty_is_not_paid_even_for_empty(said):
     for gold in ("!!!", "the", "...", said):
-        assert measures(said, gold) == (0.0, 0.0, 0.0)
+        assert measure_answer(said, gold) == (0.0, 0.0, 0.0)
     assert grade(f"<answer>{said}</answer>", "!!!").score == 0.0
 
 

@@ -214,7 +214,7 @@ def test_a_server_that_is_down_is_said_at_once(files):
 
 def test_the_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    qa_make._world.cache_clear()  # else it was made before
+    qa_make._make_world.cache_clear()  # else it was made before
     with pytest.raises(ValueError, match=r'pip install "turngym\[search\]"'):
         registry.make(SEARCH, **TINY)
 

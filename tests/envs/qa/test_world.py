@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 import pytest
 
 from turngym.envs.qa.facts import RELATIONS
-from turngym.envs.qa.grader import normalise
-from turngym.envs.qa.world import HOPS, InventedWorld, parse, read
+from turngym.envs.qa.grader import normalise_text
+from turngym.envs.qa.world import HOPS, InventedWorld, parse_question, read_facts
 from turngym.envs.splits import SPLITS
 
 DIGEST = "568308770bc8ab5dfae31f8178b2b49fbd3cce8e9b8ea2557c90722c1b645662"
@@ -59,7 +59,7 @@ def test_passages_are_written_once(tiny):
 
 
 def inside(words, text):
-    return f" {normalise(words)} " in f" {normalise(text)} "
+    return f" {normalise_text(words)} " in f" {normalise_text(text)} "
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def answers(facts, question):
 
 
 def test_every_question_has_one_answer_and_it_is_the_gold(small, questions):
-    facts = list(read("\n".join(passage.text for passage in small.passages)))
-    parsed = [parse(task.prompt) for _, _, task in questions]
+    facts = list(read_facts("\n".join(passage.text for passage in small.passages)))
+    parsed = [parse_question(task.prompt) for _, _, task in questions]
     ways = answers(facts, [(question.start, question.path) for question in parsed])
     for (_, hops, task), question, met in zip(questions, parsed, ways, strict=True):
         assert len(question.path) == hops == len(met) - 1
@@ -101,14 +101,14 @@ def test_the_gold_passages_state_what_each_hop_needs(small, questions):
     texts = {passage.id: passage.text for passage in small.passages}
     for _, hops, task in questions:
         assert len(task.passages) == len(task.queries) == hops
-        question = parse(task.prompt)
+        question = parse_question(task.prompt)
         name = question.start
         for relation, passage, query in zip(
             question.path, task.passages, task.queries, strict=True
         ):
-            assert query == f"{name} {RELATIONS[relation].words}"
+            assert query == f"{name} {RELATIONS[relation].search_words}"
             inverse = RELATIONS[relation].inverse
-            told = [fact for fact in read(texts[passage]) if fact[0] == (inverse or relation)]
+            told = [fact for fact in read_facts(texts[passage]) if fact[0] == (inverse or relation)]
             assert len(told) == 1
             assert told[0][2 if inverse else 1] == name
             name = told[0][1 if inverse else 2]
@@ -131,8 +131,8 @@ def test_splits_share_no_question_and_no_last_fact(small):
         texts[split] = {task.prompt for task in tasks}
         ends = set()
         for task in tasks:
-            question, year = parse(task.prompt), task.gold.isdecimal()
-            subject = task.queries[-1].removesuffix(f" {RELATIONS[question.path[-1]].words}")
+            question, year = parse_question(task.prompt), task.gold.isdecimal()
+            subject = task.queries[-1].removesuffix(f" {RELATIONS[question.path[-1]].search_words}")
             ends.add((question.path[-1], subject) if year else frozenset((subject, task.gold)))
         last[split] = ends
     for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
@@ -146,7 +146,7 @@ def test_guesses_without_a_search_are_wrong(small):
     for hops in HOPS:
         train, usual = small.tasks("train", hops), defaultdict(Counter)
         for i in range(800):
-            usual[parse(train[i].prompt).path[-1]][train[i].gold] += 1
+            usual[parse_question(train[i].prompt).path[-1]][train[i].gold] += 1
         guess = {relation: counts.most_common(1)[0][0] for relation, counts in usual.items()}
         held = [
             tasks[i]
@@ -154,9 +154,9 @@ def test_guesses_without_a_search_are_wrong(small):
             for i in range(len(tasks))
         ]
         assert len(held) >= 1500
-        assert sum(guess[parse(task.prompt).path[-1]] == task.gold for task in held) <= 0.02 * len(
-            held
-        )
+        assert sum(
+            guess[parse_question(task.prompt).path[-1]] == task.gold for task in held
+        ) <= 0.02 * len(held)
         assert Counter(task.gold for task in held).most_common(1)[0][1] <= 0.02 * len(held)
 
 
@@ -172,7 +172,7 @@ def test_a_task_depends_on_the_world_and_its_own_number_alone():
 def test_hops_are_mixed_evenly(small):
     mixed = small.tasks("test", (3, 1, 3))
     assert mixed.hops == (1, 3)
-    assert [len(parse(mixed[i].prompt).path) for i in range(6)] == [1, 3, 1, 3, 1, 3]
+    assert [len(parse_question(mixed[i].prompt).path) for i in range(6)] == [1, 3, 1, 3, 1, 3]
 
 
 def test_hardly_any_question_comes_twice(small, tiny):
@@ -187,7 +187,7 @@ def test_hardly_any_question_comes_twice(small, tiny):
 def test_questions_of_a_tiny_world_are_short(tiny):
     tasks = tiny.tasks("train", 1)
     assert max(len(tasks[i].prompt.split()) for i in range(len(tasks))) <= 9
-    assert len({parse(tasks[i].prompt).path for i in range(200)}) == 6
+    assert len({parse_question(tasks[i].prompt).path for i in range(200)}) == 6
 
 
 def test_there_are_thousands_of_tasks(small, tiny):

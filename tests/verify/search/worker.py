@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from turngym.envs.qa import QAGrader, QATask, SearchEnv
-from turngym.envs.qa.make import load
+from turngym.envs.qa.make import load_questions
 from turngym.envs.rows import SourceOptions
 from turngym.envs.tasks import ListTasks
 from turngym.tests.support.faults import FAULTS, Answer, FaultServer, Request, found, whole
@@ -192,7 +192,7 @@ def _refused(golds: Sequence[str]) -> bool:
         path.write_text(json.dumps({"question": QUESTION, "answers": list(golds)}))
         checks = (
             lambda: [QAGrader.check_gold(gold) for gold in golds],
-            lambda: load(path, SourceOptions()),
+            lambda: load_questions(path, SourceOptions()),
         )
         return all(map(_raises, checks))
 
