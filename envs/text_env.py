@@ -89,7 +89,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.live = False  # whether an episode has begun and not ended
         self.task_id = ""  # set by `on_reset` if tasks have names
         self.category = ""  # set by `on_reset` if reports count several kinds of tasks apart
-        self._began: dict[str, Any] = {}  # the generator's state and the options of `reset`
+        self._start: dict[str, Any] = {}  # the generator's state and the options of `reset`
         self._opening: tuple[str, dict[str, Any]] = "", {}  # what `reset` returned
         self._last_observation = ""
         self._turns: list[TurnRecord] = []
@@ -185,7 +185,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.turn = 0
         self._turns = []
         self._reward_sums = {}
-        self._began = {}
+        self._start = {}
         # `on_reset` may change the options it gets, and the caller the `info`: each gets a copy.
         options_copy = copy_data(options) if options else {}
         first_text = self.on_reset(self.np_random, options_copy)
@@ -199,7 +199,7 @@ class TextEnv(gymnasium.Env[str, str]):
         )
         if self.category:
             info["category"] = self.category
-        self._began = start
+        self._start = start
         self._opening = (observation, info)
         self._last_observation = observation
         self._digest_so_far = ""
@@ -261,7 +261,7 @@ class TextEnv(gymnasium.Env[str, str]):
             TypeError: `on_step` returns no `Reply`.
             gymnasium.error.ResetNeeded: `reset` was called in another thread meanwhile.
         """
-        start = self._began
+        start = self._start
         self.live = False  # an episode whose step raises cannot go on; `step` sets it again
         try:
             reply = self.on_step(action if self.reads_thoughts else self.without_thoughts(action))
@@ -273,9 +273,9 @@ class TextEnv(gymnasium.Env[str, str]):
             raise TypeError(
                 f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply"
             )
-        # Each `reset` makes a new `_began`. If there is another one by now, this reply belongs to
+        # Each `reset` makes a new `_start`. If there is another one by now, this reply belongs to
         # the episode before, and the new episode stays as it is.
-        if self._began is not start:
+        if self._start is not start:
             raise gymnasium.error.ResetNeeded(
                 "reset() began another episode during this step; its answer is dropped"
             )
@@ -336,11 +336,11 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises:
             gymnasium.error.ResetNeeded: No episode has begun.
         """
-        if not self._began:
+        if not self._start:
             raise gymnasium.error.ResetNeeded(
                 "there is no episode to write down: call reset() before snapshot()"
             )
-        return {**copy.deepcopy(self._began), "actions": self.actions, "digest": self._digest()}
+        return {**copy.deepcopy(self._start), "actions": self.actions, "digest": self._digest()}
 
     def restore(self, snapshot: Mapping[str, Any]) -> str:
         """Replay the episode of a snapshot in this environment and return its last observation.

@@ -484,7 +484,7 @@ class Remote(TextEnv):
         fork = super().fork()
         if client is not None:
             vars(self)["_client"] = client
-        if self._began:
+        if self._start:
             fork.restore(self.snapshot())
         return fork
 

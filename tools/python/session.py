@@ -22,8 +22,8 @@ from ..base import Status, ToolFailure
 from ..subprocesses import messages
 from ..subprocesses.process import Died
 from .isolation import linux
-from .isolation.levels import LEVELS, OUTPUT_CAP, PROCESSES
-from .server.client import DEADLINE, LevelRefused, SessionGroup, current_server
+from .isolation.levels import LEVELS, MAX_PROCESSES, OUTPUT_CAP
+from .server.client import SERVER_SECONDS, LevelRefused, SessionGroup, current_server
 from .server.interpreter import MEMORY_SIGNAL
 
 CLOSED = (
@@ -89,7 +89,7 @@ class PythonSession:
             self, _release_session, group, member, control, self._descriptors
         )
 
-    def greet(self, seconds: float = DEADLINE) -> None:
+    def greet(self, seconds: float = SERVER_SECONDS) -> None:
         """Wait, for at most some seconds, until the worker is ready.
 
         Raises:
@@ -131,14 +131,14 @@ class PythonSession:
             # A reply must carry this key, which a program does not know beforehand.
             key = secrets.token_hex(8)
             try:
-                self.group.set_busy(memory, deadline)
+                self.group.notify_server_of_call(memory, deadline)
                 # A packet has no room for a program: it travels as a file in memory.
                 program = _write_program(code)
                 request = {"code": True, "once": once, "memory": memory, "key": key}
                 self._send_request(request, [program])
                 status = self._collect_output(None if once else key, deadline, output)
                 if status in _REPLIED_STATUSES:
-                    self.group.set_busy(memory, None)
+                    self.group.notify_server_of_call(memory, None)
                     run = ProgramRun(status, bytes(output))
                 else:
                     run = self._end_after_run(status, timeout, output, once)
@@ -165,10 +165,10 @@ class PythonSession:
 
     def _fork_until(self, deadline: float) -> "PythonSession":
         """Fork as `fork` does, until a time of `time.monotonic`."""
-        if self.group.members >= PROCESSES:
+        if self.group.members >= MAX_PROCESSES:
             raise CannotFork(
                 "the Python session cannot be forked: "
-                f"it and its forks are {PROCESSES}, all they may be"
+                f"it and its forks are {MAX_PROCESSES}, all they may be"
             )
         try:
             ends = _open_session_ends()
@@ -177,7 +177,7 @@ class PythonSession:
                 f"the Python session cannot be forked: {error}; "
                 "raise the limit (ulimit -n) or close environments"
             ) from error
-        member, left_members = self.group.join()
+        member, left_members = self.group.add_member()
         twin = PythonSession(self.group, ends.control, ends.output, member)
         key = secrets.token_hex(8)
         request = {"fork": f"{self.group.folder}-{member}", "left": left_members, "key": key}
@@ -305,18 +305,18 @@ class PythonSession:
         """
         group = self.group
         # Asked before anything is killed: the kernel's record of it goes away with the group.
-        if not group.overstepped() and group.members > 1:
+        if not group.check_out_of_memory() and group.members > 1:
             self._kill_own_processes()
         else:
             group.kill()
-            group.wait()
+            group.wait_for_end()
         self._drain_output(output)
         all_ended = self._await_exit_reports()
         exit_status = group.exit_status
         out_of_memory = group.out_of_memory
         self._finish()
 
-        if all_ended and group.lost:
+        if all_ended and group.server_died:
             raise ToolFailure("the Python server died, and all its sessions with it")
         if status is Status.OUTPUT:
             return ProgramRun(status, bytes(output), f"stopped after {OUTPUT_CAP} bytes of output")
@@ -337,25 +337,25 @@ class PythonSession:
             Whether they have; false if other members of the group live on.
         """
         group = self.group
-        group.read_exit(0)
-        all_ended = group.out_of_memory or messages.wait_until_readable(group.init, 0)
+        group.read_exit_reports(0)
+        all_ended = group.out_of_memory or messages.wait_until_readable(group.init_pidfd, 0)
         # The pipe may have up to three reports: the server's, that of whoever reaps the worker, and
         # its own end.
         deadline = time.monotonic() + _EXIT_REPORT_SECONDS
         while (
             all_ended
-            and not group.lost
+            and not group.server_died
             and group.exit_status is None
             and time.monotonic() < deadline
         ):
-            group.read_exit(_EXIT_REPORT_SECONDS)
+            group.read_exit_reports(_EXIT_REPORT_SECONDS)
         return all_ended
 
     def _kill_own_processes(self) -> None:
         """Kill this session's processes, not those of its forks, and wait until its worker ends."""
         if self.process >= 0:
             linux.kill_tree(self.process)
-            messages.wait_until_readable(self.process, DEADLINE)
+            messages.wait_until_readable(self.process, SERVER_SECONDS)
 
     def _drain_output(self, output: bytearray) -> bool:
         """Move what is in the pipe to `output`, up to `OUTPUT_CAP` bytes in all.
@@ -456,7 +456,7 @@ def _release_session(
 ) -> None:
     """Leave the group, which ends with its last member, and close the session's descriptors."""
     control.close()
-    group.leave(member)
+    group.remove_member(member)
     messages.close_descriptors(*descriptors)
 
 
@@ -476,7 +476,7 @@ def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Pytho
     for _ in range(_OPEN_TRIES):
         try:
             server = current_server(level, packages)
-            message, descriptors = server.take(kind)
+            message, descriptors = server.take_boundary(kind)
         except (Died, OSError) as error:  # a server that died since the last call is replaced
             failure = ToolFailure(f"no Python session can be opened: {error}")
             continue

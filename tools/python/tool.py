@@ -9,7 +9,7 @@ from ..checks import check_range, cut_middle
 from ..json_schema import check_arguments, make_schema
 from .isolation.levels import SOURCE_CAP
 from .isolation.packages import check_packages
-from .server.client import check_level, kind_of
+from .server.client import check_level, find_mentioned_libraries
 from .session import CLOSED, CannotFork, ProgramRun, PythonSession, open_session
 
 # How control characters but tabs and ends of lines are spelled out, by code point: 27 -> `\x1b`.
@@ -151,7 +151,9 @@ class PythonTool:
         """Run a program in the session, or in a fresh one; end the session unless it goes on."""
         resets = self._resets
         history = self._history
-        session = self._session or open_session(self.level, kind_of(code), self.packages)
+        session = self._session or open_session(
+            self.level, find_mentioned_libraries(code), self.packages
+        )
         self._session = session  # from here on `reset` ends it, in whichever thread that is called
         goes_on = False
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from turngym.tools import PythonTool, Status, ToolResult
 from turngym.tools.python import CannotFork
-from turngym.tools.python.isolation.levels import PROCESSES
+from turngym.tools.python.isolation.levels import MAX_PROCESSES
 from turngym.tools.subprocesses import messages
 
 
@@ -167,9 +167,9 @@ def test_more_members_than_processes_are_refused(python: PythonTool, ok):
     ok(python, "x = 1")
     twins = []
     with pytest.raises(CannotFork):
-        for _ in range(PROCESSES + 1):
+        for _ in range(MAX_PROCESSES + 1):
             twins.append(python.fork())
-    assert len(twins) >= PROCESSES - 6
+    assert len(twins) >= MAX_PROCESSES - 6
     assert ok(python, "x") == ok(twins[-1], "x") == "1\n"
     for twin in twins:
         twin.close()

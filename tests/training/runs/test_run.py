@@ -216,7 +216,7 @@ def test_a_method_with_branches_is_refused_where_there_is_no_room_or_no_fork(tmp
         monkeypatch.setattr(
             TextEnv,
             "fork",
-            lambda env, fails=fails: unforkable() if fails(env._began) else fork(env),
+            lambda env, fails=fails: unforkable() if fails(env._start) else fork(env),
         )
         with pytest.raises(
             ValueError,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from .file_view import DISK
-from .levels import PROCESSES
+from .levels import MAX_PROCESSES
 
 ROOT = Path("/sys/fs/cgroup")  # where control groups are mounted
 OWN = Path("/proc/self/cgroup")  # the file that names the control group of this process
@@ -56,7 +56,7 @@ class Groups:
         os.mkdir(name, dir_fd=self.folder)
         self._write(f"{name}/memory.oom.group", "1")
         # The bound of the supervisor's own count of processes and threads.
-        self._write(f"{name}/pids.max", str(PROCESSES + 2))
+        self._write(f"{name}/pids.max", str(MAX_PROCESSES + 2))
         with contextlib.suppress(FileNotFoundError):  # a kernel without swap
             self._write(f"{name}/memory.swap.max", "0")
         join = os.open(f"{name}/cgroup.procs", os.O_WRONLY, dir_fd=self.folder)

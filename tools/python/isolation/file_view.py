@@ -21,7 +21,9 @@ DISK = 64 * 2**20  # bytes of all files, in memory, of a session and its forks
 INODES = 8192  # files and folders of a session and its forks
 HOME = "/tmp/home"
 DEVICES = ("null", "zero", "full", "random", "urandom")
-PACKAGES = "packages"  # name, in a server's folder, of the folder with links to allowed packages
+PACKAGES_FOLDER = (
+    "packages"  # name, in a server's folder, of the folder with links to allowed packages
+)
 _LINKS = {"dev/shm": "/tmp/shm", "var/tmp": "/tmp"}
 _FILES = {
     "etc/passwd": f"agent:x:{SANDBOX_USER}:{SANDBOX_USER}::{HOME}:/bin/sh\n",
@@ -65,7 +67,7 @@ class VisiblePaths(NamedTuple):
     listed: list[str]  # folders that they can only list
 
 
-visible = VisiblePaths(readable=[], listed=[])
+visible_paths = VisiblePaths(readable=[], listed=[])
 """The visible paths of this server, which `take_packages` fills in."""
 
 
@@ -80,7 +82,7 @@ def take_packages(view: FileView, folder: str) -> None:
     """
     import_folders = list(view.packages)
     if folder:
-        links_folder = f"{folder}/{PACKAGES}"
+        links_folder = f"{folder}/{PACKAGES_FOLDER}"
         for package_folder, entries in view.packages.items():
             for entry in entries:
                 link = Path(links_folder, entry)
@@ -88,8 +90,8 @@ def take_packages(view: FileView, folder: str) -> None:
                 if not link.is_symlink():
                     link.symlink_to(f"{package_folder}/{entry}")
         import_folders = [links_folder]
-        visible.readable[:] = [*view.readable, links_folder]
-        visible.listed[:] = view.listed
+        visible_paths.readable[:] = [*view.readable, links_folder]
+        visible_paths.listed[:] = view.listed
     sys.path += import_folders
     sys.prefix = view.prefix
     sys.exec_prefix = view.exec_prefix
@@ -133,13 +135,13 @@ def build_file_tree(view: FileView) -> None:
         Path(base, path).write_text(text)
     # Only now: what is shown below a hidden folder was placed in its mask, and so were links.
     for mask in masks:
-        linux.read_only(mask, below=False)
+        linux.make_read_only(mask, below=False)
 
     linux.pivot_root(base, f"{base}/.old")
     os.chdir("/")
     linux.unmount("/.old")
     Path("/.old").rmdir()
-    linux.read_only("/", below=False)
+    linux.make_read_only("/", below=False)
     for descriptor in (proc, *sources.values(), *devices.values()):
         os.close(descriptor)
 
@@ -167,7 +169,7 @@ def _place_sources(
             _copy_package_metadata(sources[path], target)
         elif path in sources:
             _bind(sources[path], target)
-            linux.read_only(target, below=True)
+            linux.make_read_only(target, below=True)
         elif Path(target).is_dir():
             linux.mount("tmpfs", target, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _TREE_OPTIONS)
             masks.append(target)

@@ -24,12 +24,16 @@ LEVELS = ("namespaces", "landlock", "rlimits-only")
 """The isolation levels, the strongest first."""
 
 LIBRARIES = ("numpy", "sympy")  # that a zygote, a warm interpreter, may have imported in advance
-KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))  # of zygotes, by the libraries that each imports
+LIBRARY_COMBINATIONS = (
+    "",
+    *LIBRARIES,
+    "+".join(LIBRARIES),
+)  # of zygotes, by the libraries that each imports
 SOURCE_CAP = 2**20  # bytes of a program
 OUTPUT_CAP = 2**20  # bytes of output that are read; a program that writes more is stopped
-PROCESSES = 64  # processes and threads of a session and its forks
+MAX_PROCESSES = 64  # processes and threads of a session and its forks
 MAX_FILE_BYTES = 16 * 2**20  # of one file
-OPEN_FILES = 128  # open files of a process
+MAX_OPEN_FILES = 128  # open files of a process
 SANDBOX_USER = 1000  # user and group id of sandboxed code, in its own user namespace
 _UNREADABLE_FOLDER_ENTRIES = 512  # that are assumed in a folder which cannot be listed
 
@@ -41,26 +45,26 @@ def set_limits() -> None:
     """
     limits = {
         resource.RLIMIT_FSIZE: MAX_FILE_BYTES,
-        resource.RLIMIT_NOFILE: open_files(),
-        resource.RLIMIT_NPROC: PROCESSES,
+        resource.RLIMIT_NOFILE: max_open_files(),
+        resource.RLIMIT_NPROC: MAX_PROCESSES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_SIGPENDING: 16 * PROCESSES,
+        resource.RLIMIT_SIGPENDING: 16 * MAX_PROCESSES,
     }
     for limited_resource, most in limits.items():
         messages.set_resource_limit(limited_resource, most)
 
 
-def open_files() -> int:
+def max_open_files() -> int:
     """Return how many files a process of a session may have open.
 
     That is `OPEN_FILES`, or the machine's hard limit if that is lower.
     """
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit == resource.RLIM_INFINITY:
-        return OPEN_FILES
-    return min(OPEN_FILES, hard_limit)
+        return MAX_OPEN_FILES
+    return min(MAX_OPEN_FILES, hard_limit)
 
 
 def remove_folder(folder: str | Path) -> None:

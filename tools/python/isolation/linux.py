@@ -119,7 +119,7 @@ def mount(source: str, target: str, kind: str, flags: int = 0, options: str = ""
     )
 
 
-def read_only(target: str, *, below: bool) -> None:
+def make_read_only(target: str, *, below: bool) -> None:
     """Make a mount read-only, and let it have no device files or set-user-id programs.
 
     Args:
@@ -220,12 +220,12 @@ def process_tree(roots: Iterable[int]) -> list[int]:
         with contextlib.suppress(OSError):  # it has ended
             # The kernel lists children by the thread that forked them.
             for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                pending += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
+                pending += map(int, read_proc(f"/proc/{pid}/task/{thread}/children").split())
             pids[pid] = None
     return list(pids)
 
 
-def threads_of(pid: int) -> int:
+def count_threads(pid: int) -> int:
     """Return the number of threads of a process; 0 if it has ended."""
     with contextlib.suppress(OSError):
         # A folder has two links, and one more for each folder in it.
@@ -241,7 +241,7 @@ def proc_folder(pid: int) -> str:
     """
     folder = f"/proc/{pid}"
     with contextlib.suppress(OSError):
-        if threads_of(pid) > 1 and _has_no_memory(folder):
+        if count_threads(pid) > 1 and _has_no_memory(folder):
             for thread in os.listdir(f"{folder}/task"):  # noqa: PTH208
                 thread_folder = f"{folder}/task/{thread}"
                 if not _has_no_memory(thread_folder):
@@ -251,7 +251,7 @@ def proc_folder(pid: int) -> str:
 
 def _has_no_memory(folder: str) -> bool:
     """Return whether a process or thread has no memory any more, by its folder of `/proc`."""
-    return read(f"{folder}/statm").startswith(b"0 ")
+    return read_proc(f"{folder}/statm").startswith(b"0 ")
 
 
 def kill_tree(pidfd: int) -> None:
@@ -293,12 +293,12 @@ class Machine:
     kernel: int  # bytes that processes hold without having them mapped, see `kernel_memory`
 
 
-def look_at_machine() -> Machine:
+def measure_machine() -> Machine:
     """Measure what the machine holds now."""
-    return Machine(shared=shared_memory(), kernel=kernel_memory())
+    return Machine(shared=machine_shared_memory(), kernel=machine_kernel_memory())
 
 
-def shared_memory() -> int:
+def machine_shared_memory() -> int:
     """Return the machine's bytes of shared mappings, and of files in memory.
 
     The kernel does not tell them apart; files in memory have their own limits.
@@ -307,10 +307,10 @@ def shared_memory() -> int:
     return info.shared * info.unit
 
 
-def kernel_memory() -> int:
+def machine_kernel_memory() -> int:
     """Return the machine's bytes that no process has mapped: kernel objects, and used swap."""
     info = _system_info()
-    kernel_pages = sum(int(pages) for pages in _KERNEL_PAGES.findall(read("/proc/vmstat")))
+    kernel_pages = sum(int(pages) for pages in _KERNEL_PAGES.findall(read_proc("/proc/vmstat")))
     return kernel_pages * _PAGE + (info.total_swap - info.free_swap) * info.unit
 
 
@@ -329,7 +329,7 @@ def _system_info() -> SystemInfo:
     return SystemInfo(*_SYSINFO.unpack(buffer))
 
 
-def memory_of(
+def measure_memory(
     pids: Sequence[int], limit: int, machine_shared: int = 0, shared_growth: int = 0
 ) -> int:
     """Measure the memory that processes have mapped, in bytes.
@@ -358,7 +358,7 @@ def memory_of(
 def _private_estimate(pid: int) -> int:
     """Return bytes of a process's memory but for pages of files and of shared mappings."""
     with contextlib.suppress(OSError, ValueError):  # it has ended
-        _, resident, shared, *_ = read(f"{proc_folder(pid)}/statm").split()
+        _, resident, shared, *_ = read_proc(f"{proc_folder(pid)}/statm").split()
         return (int(resident) - int(shared)) * _PAGE
     return 0
 
@@ -369,7 +369,7 @@ def _proportional_memory(pid: int) -> int:
     A page that n processes share counts as an n-th of a page (proportional set size).
     """
     try:
-        rollup = read(f"{proc_folder(pid)}/smaps_rollup")
+        rollup = read_proc(f"{proc_folder(pid)}/smaps_rollup")
     except PermissionError:  # it hides its memory from this user
         return _private_estimate(pid)
     except OSError:  # it has ended
@@ -393,7 +393,7 @@ def _shared_mappings(pids: Sequence[int], limit: int, shared_growth: int) -> int
     object_sizes: dict[bytes, int] = {}  # by inode
     for pid in pids:
         try:
-            mappings = read(f"{proc_folder(pid)}/maps")
+            mappings = read_proc(f"{proc_folder(pid)}/maps")
         except PermissionError:  # it hides its memory from this user
             return shared_growth
         except OSError:  # it has ended
@@ -419,12 +419,14 @@ def _shared_mapping_pattern() -> re.Pattern[bytes]:
     """
     fields = rb"^(\w+)-(\w+) ...s (\w+) "
     with mmap.mmap(-1, _PAGE):
-        example = re.search(fields + rb"(\S+) .*/dev/zero", read("/proc/self/maps"), re.MULTILINE)
+        example = re.search(
+            fields + rb"(\S+) .*/dev/zero", read_proc("/proc/self/maps"), re.MULTILINE
+        )
     device = example[4] if example else b"00:01"
     return re.compile(fields + device + rb" (\d+)", re.MULTILINE)
 
 
-def kernel_memory_of(pids: Sequence[int], limit: int, kernel_growth: int) -> int:
+def measure_kernel_memory(pids: Sequence[int], limit: int, kernel_growth: int) -> int:
     """Estimate, never too low, the bytes that processes hold without having them mapped.
 
     These are the mappings themselves, page tables, memory in swap, locks on files, and files that
@@ -481,7 +483,7 @@ def _inspect_descriptors(pid: int, folder: str) -> DescriptorCounts:
             is_epoll = link == "anon_inode:[eventpoll]"
             is_new_file = link.startswith("/") and link not in counted_files
             if link.startswith("socket:"):
-                if _DESCRIPTORS_IN_FLIGHT.search(read(description)):
+                if _DESCRIPTORS_IN_FLIGHT.search(read_proc(description)):
                     in_flight = True
             elif is_epoll or is_new_file:
                 counted_files.add(link)
@@ -494,7 +496,7 @@ def _inspect_descriptors(pid: int, folder: str) -> DescriptorCounts:
 def _page_tables_and_swap(folder: str) -> int:
     """Return bytes of a process's page tables and of its memory in swap."""
     with contextlib.suppress(OSError):
-        kib = _PAGE_TABLES_AND_SWAP.findall(read(f"{folder}/status"))
+        kib = _PAGE_TABLES_AND_SWAP.findall(read_proc(f"{folder}/status"))
         return sum(int(number) for number in kib) * 1024
     return 0
 
@@ -511,7 +513,7 @@ def _count_lines(path: str, most: int) -> int:
     return lines
 
 
-def buffers_of(pids: Sequence[int], limit: int, network: int = 0) -> int:
+def measure_buffers(pids: Sequence[int], limit: int, network: int = 0) -> int:
     """Return how many bytes the pipes and sockets of processes may hold at most.
 
     Args:
@@ -526,7 +528,7 @@ def buffers_of(pids: Sequence[int], limit: int, network: int = 0) -> int:
     if network:
         with contextlib.suppress(OSError):  # it has ended
             # Its first line is like `sockets: used 14`.
-            network_sockets = int(read(f"/proc/{network}/net/sockstat").split()[2])
+            network_sockets = int(read_proc(f"/proc/{network}/net/sockstat").split()[2])
     descriptor_count = sum(len(_descriptors_of(pid)) for pid in pids)
     estimate = (network_sockets + descriptor_count) * SOCKET
     if estimate <= limit:
@@ -550,7 +552,7 @@ def _descriptors_of(pid: int) -> list[str]:
     return []
 
 
-def read(path: str) -> bytes:
+def read_proc(path: str) -> bytes:
     """Read a file of `/proc` as a whole."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return file.readall()

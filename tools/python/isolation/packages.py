@@ -134,8 +134,8 @@ def make_view(allowed: tuple[str, ...] = ()) -> FileView:
         shown=shown_paths,
         hidden=hidden_paths,
         packages=packages,
-        prefix=plain(sys.prefix),
-        exec_prefix=plain(sys.exec_prefix),
+        prefix=without_parent_steps(sys.prefix),
+        exec_prefix=without_parent_steps(sys.exec_prefix),
         readable=tuple(readable),
         listed=_listed_folders(shown_paths, hidden_paths),
     )
@@ -160,7 +160,7 @@ def _interpreter_paths() -> set[str]:
     """
     shown: set[str] = set()
     for prefix in {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}:
-        *links, real_prefix = _follow_links(plain(prefix))
+        *links, real_prefix = _follow_links(without_parent_steps(prefix))
         shown.update(links)
         for program in Path(real_prefix, "bin").glob("python*"):
             if _INTERPRETER.fullmatch(program.name):
@@ -168,7 +168,7 @@ def _interpreter_paths() -> set[str]:
         environment_file = Path(real_prefix, "pyvenv.cfg")
         if environment_file.exists():
             shown.add(str(environment_file))
-    shown.update(_follow_links(plain(sys.executable)))
+    shown.update(_follow_links(without_parent_steps(sys.executable)))
     return shown
 
 
@@ -385,7 +385,7 @@ def _editable_source(distribution: metadata.Distribution) -> Path | None:
     return None
 
 
-def plain(path: str) -> str:
+def without_parent_steps(path: str) -> str:
     """Return a path without `..`, as that of a Python that was called as `../bin/python` has.
 
     The last part may be a link, which is kept: it tells the interpreter its environment.

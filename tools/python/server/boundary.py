@@ -20,8 +20,8 @@ from typing import NoReturn
 
 from ...subprocesses import messages
 from ..isolation import landlock, linux
-from ..isolation.file_view import DEVICES, HOME, INODES, mount_private, visible
-from ..isolation.levels import PROCESSES, count_entries
+from ..isolation.file_view import DEVICES, HOME, INODES, mount_private, visible_paths
+from ..isolation.levels import MAX_PROCESSES, count_entries
 from ..isolation.namespaces import become_agent, map_users
 from ..isolation.network import LocalNetwork
 from ..isolation.seccomp import judge
@@ -143,11 +143,11 @@ class Boundary:
         """
         pids = linux.process_tree((self.init_pid, self.worker_pid))
         # Processes and threads, where the init counts as one.
-        tasks = 1 + sum(linux.threads_of(pid) for pid in pids if pid != self.init_pid)
+        tasks = 1 + sum(linux.count_threads(pid) for pid in pids if pid != self.init_pid)
         # Without a call under way there are only the init and one task for each session.
         self.active = self.call_deadline is not None or tasks > self.members + 1
         self.least_shared_memory = min(self.least_shared_memory, machine.shared)
-        if tasks > PROCESSES + 2:
+        if tasks > MAX_PROCESSES + 2:
             return True
         kernel_memory_is_current = self._update_own_kernel_memory(pids, machine)
         if self._fits_memory_limit(pids, machine, by_estimate=True):
@@ -174,7 +174,7 @@ class Boundary:
     def _count_own_kernel_memory(self, pids: list[int], machine: linux.Machine) -> None:
         self.kernel_memory_at_count = machine.kernel
         growth = machine.kernel - self.least_kernel_memory
-        self.own_kernel_memory = linux.kernel_memory_of(pids, self.memory_limit, growth)
+        self.own_kernel_memory = linux.measure_kernel_memory(pids, self.memory_limit, growth)
 
     def _fits_memory_limit(
         self, pids: list[int], machine: linux.Machine, *, by_estimate: bool
@@ -191,11 +191,11 @@ class Boundary:
         network_pid = self.init_pid if self.folder == HOME else 0
         # An estimate of at most the second argument is not followed by a count.
         highest_estimate = remaining if by_estimate else 0
-        remaining -= linux.buffers_of(pids, highest_estimate, network_pid)
+        remaining -= linux.measure_buffers(pids, highest_estimate, network_pid)
         if remaining < 0:
             return False
         shared_growth = machine.shared - self.least_shared_memory
-        return linux.memory_of(pids, remaining, machine.shared, shared_growth) <= remaining
+        return linux.measure_memory(pids, remaining, machine.shared, shared_growth) <= remaining
 
     def has_too_many_files(self, now: float) -> bool:
         """Return whether there are too many files in the boundary's folder.
@@ -380,7 +380,7 @@ def _make_folder_and_rules(spec: WorkerSpec, judge_socket: int) -> WorkerSpec:
     private_folder.mkdir(0o700)
     if spec.level != "landlock":
         return spec
-    readable_paths, listable_folders = visible
+    readable_paths, listable_folders = visible_paths
     ruleset = landlock.landlock_ruleset(
         read=[*readable_paths, *(f"/dev/{name}" for name in DEVICES)],
         listed=listable_folders,

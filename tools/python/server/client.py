@@ -24,12 +24,12 @@ from typing import Any
 from ...base import ToolFailure
 from ...subprocesses import messages
 from ...subprocesses.process import Child, Deadline, Died
-from ..isolation.levels import KINDS, LEVELS, LIBRARIES, remove_folder
-from ..isolation.packages import make_view, plain
+from ..isolation.levels import LEVELS, LIBRARIES, LIBRARY_COMBINATIONS, remove_folder
+from ..isolation.packages import make_view, without_parent_steps
 from .guard import PREFIX, reap_guard, try_to_lock_folder
 
 # Seconds in which the server must have started, and have found a worker for a caller that waits.
-DEADLINE = 60.0
+SERVER_SECONDS = 60.0
 
 # Open files of this process that a session needs at most while it is opened or called.
 _DESCRIPTORS_PER_SESSION = 7
@@ -104,7 +104,7 @@ def check_level(level: str) -> None:
         raise ValueError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
 
 
-def kind_of(code: str) -> str:
+def find_mentioned_libraries(code: str) -> str:
     """Return the libraries that a program mentions, of those that a worker may have preloaded.
 
     A worker that has them ready runs the program sooner: `"import sympy, numpy" -> "numpy+sympy"`.
@@ -138,13 +138,13 @@ class ToolServer:
         # reverse order, and the folder is removed after the child has ended.
         weakref.finalize(self, _remove_folder, self.folder, self.owner, guard_pidfds)
         # One connection for notifications, and a queue of boundaries for each set of libraries.
-        connections = [messages.packet_pair() for _ in ("notifications", *KINDS)]
+        connections = [messages.packet_pair() for _ in ("notifications", *LIBRARY_COMBINATIONS)]
         own_ends = [own_end for own_end, _ in connections]
         server_ends = [server_end for _, server_end in connections]
         for own_end in own_ends:
             weakref.finalize(self, own_end.close)
         self.notifications: socket.socket = own_ends[0]
-        self.queues: dict[str, socket.socket] = dict(zip(KINDS, own_ends[1:]))
+        self.queues: dict[str, socket.socket] = dict(zip(LIBRARY_COMBINATIONS, own_ends[1:]))
         # The order in which `supervisor.main` expects them.
         inherited_fds = [server_end.fileno() for server_end in server_ends]
         if folder_lock >= 0:
@@ -153,7 +153,7 @@ class ToolServer:
             self.child = Child(
                 _server_command(level, self.folder), env=_ENVIRONMENT, fds=inherited_fds
             )
-            reply = self.child.request(asdict(view), DEADLINE)
+            reply = self.child.request(asdict(view), SERVER_SECONDS)
         except (Died, Deadline, OSError) as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
         finally:
@@ -170,9 +170,9 @@ class ToolServer:
         self.stop_signal: int = reply["stop"]  # ends a boundary, sent to its init
         self.memory: str = reply["memory"]  # how memory is limited, in words
         for queue in self.queues.values():
-            queue.settimeout(DEADLINE)
+            queue.settimeout(SERVER_SECONDS)
 
-    def take(self, libraries: str) -> tuple[dict[str, Any], list[int]]:
+    def take_boundary(self, libraries: str) -> tuple[dict[str, Any], list[int]]:
         """Take a boundary with a fresh session from the queue; wait for one if it is empty.
 
         Args:
@@ -201,7 +201,9 @@ class ToolServer:
             messages.send_packet(self.notifications, {"want": libraries})
             message, fds = messages.receive_packet(self.queues[libraries])
         except TimeoutError:
-            raise ToolFailure(f"the Python server found no worker within {DEADLINE:g} s") from None
+            raise ToolFailure(
+                f"the Python server found no worker within {SERVER_SECONDS:g} s"
+            ) from None
         except (OSError, EOFError) as error:
             self.child.kill()
             raise Died(f"the Python server has ended: {error}") from error
@@ -220,18 +222,24 @@ class SessionGroup:
         serial: The server's number of the boundary.
         folder: The work folder of the first member, the session itself. That of a later member, a
             fork, has the member's number behind a hyphen: "/tmp/home-2".
-        init: A pidfd of the boundary's init.
+        init_pidfd: A pidfd of the boundary's init.
         exit_pipe: The reading end of the pipe for reports on the boundary's end.
         events: A descriptor of the events of the boundary's control group, if it has one.
     """
 
     def __init__(
-        self, server: ToolServer, serial: int, folder: str, init: int, exit_pipe: int, *events: int
+        self,
+        server: ToolServer,
+        serial: int,
+        folder: str,
+        init_pidfd: int,
+        exit_pipe: int,
+        *events: int,
     ) -> None:
         self.server = server
         self.serial = serial
         self.folder = folder
-        self.init = init
+        self.init_pidfd = init_pidfd
         self.exit_pipe = exit_pipe
         self.events = events
         self.members = 1  # those that live
@@ -240,12 +248,12 @@ class SessionGroup:
         self.folders_to_remove: list[int] = []
         self.out_of_memory = False  # whether it was ended for its memory
         self.exit_status: int | None = None  # the wait status of the first member, once reported
-        self.lost = False  # whether it ended with the server, not by itself
+        self.server_died = False  # whether it ended with the server, not by itself
         self.alive = True  # whether a member is left
         self._lock = threading.Lock()
         os.set_blocking(exit_pipe, False)
 
-    def join(self) -> tuple[int, list[int]]:
+    def add_member(self) -> tuple[int, list[int]]:
         """Count one more member.
 
         Returns:
@@ -259,7 +267,7 @@ class SessionGroup:
             self.folders_to_remove = self.folders_to_remove[_MAX_FOLDERS_PER_FORK:]
             return self.last_member, removed_now
 
-    def leave(self, member: int) -> None:
+    def remove_member(self, member: int) -> None:
         """Count one member less; with the last one end all processes, and wait for their end.
 
         Args:
@@ -274,31 +282,31 @@ class SessionGroup:
         # A process that was forked from the owner only closes its copies of the descriptors.
         if self.server.owner == os.getpid():
             self.kill()
-            self.wait()
-        messages.close_descriptors(self.init, self.exit_pipe, *self.events)
+            self.wait_for_end()
+        messages.close_descriptors(self.init_pidfd, self.exit_pipe, *self.events)
 
-    def overstepped(self) -> bool:
+    def check_out_of_memory(self) -> bool:
         """Return whether the group was ended for its memory.
 
         To be called before `kill`, which makes the control group and its events disappear.
         """
-        self.out_of_memory |= any(map(overstepped, self.events))
+        self.out_of_memory |= any(map(was_killed_for_own_limit, self.events))
         return self.out_of_memory
 
     def kill(self) -> None:
         """Kill all processes; some may still be there when this returns."""
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.init, self.server.stop_signal)
+            signal.pidfd_send_signal(self.init_pidfd, self.server.stop_signal)
 
-    def wait(self) -> None:
+    def wait_for_end(self) -> None:
         """Wait until all processes are gone; raise `ToolFailure` if they are not in time."""
-        if not messages.wait_until_readable(self.init, DEADLINE):
+        if not messages.wait_until_readable(self.init_pidfd, SERVER_SECONDS):
             raise ToolFailure(
-                f"the processes of a Python session did not end within {DEADLINE:g} s "
+                f"the processes of a Python session did not end within {SERVER_SECONDS:g} s "
                 "of being killed"
             )
 
-    def read_exit(self, timeout: float) -> None:
+    def read_exit_reports(self, timeout: float) -> None:
         """Read the reports that the exit pipe has, or gets within `timeout` seconds.
 
         They set `exit_status` and `out_of_memory`. If the pipe ends without any report, the server
@@ -308,14 +316,14 @@ class SessionGroup:
             if not self.alive or not messages.wait_until_readable(self.exit_pipe, timeout):
                 return
             reports = messages.read_exit_reports(self.exit_pipe)
-            self.lost = not reports and self.exit_status is None and not self.out_of_memory
+            self.server_died = not reports and self.exit_status is None and not self.out_of_memory
             for report, value in reports:
                 if report == messages.MEMORY:
                     self.out_of_memory = True
                 else:
                     self.exit_status = value
 
-    def set_busy(self, memory: int, until: float | None) -> None:
+    def notify_server_of_call(self, memory: int, until: float | None) -> None:
         """Tell the server that a call begins or has ended, so that it enforces the limits.
 
         Args:
@@ -333,7 +341,7 @@ class SessionGroup:
             messages.send_packet(self.server.notifications, notification)
 
 
-def overstepped(events: int) -> bool:
+def was_killed_for_own_limit(events: int) -> bool:
     """Return whether the kernel has killed processes of a control group for the group's own limit.
 
     Args:
@@ -386,7 +394,15 @@ def _server_command(level: str, folder: str) -> list[str]:
     options = ["-S", "-s", "-P"]
     boot_program = _BOOT.format(package=__package__)
     package_root = str(Path(__file__).resolve().parents[3])
-    return [plain(sys.executable), *options, "-c", boot_program, package_root, level, folder]
+    return [
+        without_parent_steps(sys.executable),
+        *options,
+        "-c",
+        boot_program,
+        package_root,
+        level,
+        folder,
+    ]
 
 
 def _make_locked_folder() -> tuple[str, int]:

@@ -227,7 +227,7 @@ def _list_processes() -> list[int]:
 def _has_mark(pid: int, mark: int) -> bool:
     """Return whether a process lives, has a mark, and is not this one."""
     try:
-        match = _MARK.search(linux.read(f"/proc/{pid}/limits"))
+        match = _MARK.search(linux.read_proc(f"/proc/{pid}/limits"))
         if match is None or int(match[1]) != mark:
             return False
         return pid != os.getpid() and not _is_zombie(pid)
@@ -238,5 +238,5 @@ def _has_mark(pid: int, mark: int) -> bool:
 def _is_zombie(pid: int) -> bool:
     """Return whether a process has ended but is not reaped."""
     # Its state follows the name, which is in parentheses and may contain any character.
-    fields_after_name = linux.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields_after_name = linux.read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return fields_after_name[0] in b"ZX"

@@ -26,7 +26,7 @@ from ...subprocesses import messages
 from ..isolation import landlock, linux
 from ..isolation.cgroups import Groups
 from ..isolation.file_view import HOME, FileView, take_packages
-from ..isolation.levels import KINDS, remove_folder
+from ..isolation.levels import LIBRARY_COMBINATIONS, remove_folder
 from ..isolation.namespaces import enter_namespaces
 from .boundary import Boundary, Stock
 from .guard import mark_this_process, start_guard
@@ -73,9 +73,9 @@ def main(level: str, folder: str) -> None:
     _disable_address_randomisation()
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
-    notifications, *queues, parent = messages.inherited_sockets(len(KINDS) + 2)
+    notifications, *queues, parent = messages.inherited_sockets(len(LIBRARY_COMBINATIONS) + 2)
     # The lock of the folder precedes the sockets: notifications, a queue for each of KINDS, parent.
-    lock = int(sys.argv[-len(KINDS) - 3]) if folder else -1
+    lock = int(sys.argv[-len(LIBRARY_COMBINATIONS) - 3]) if folder else -1
     view = FileView(**messages.read_frame(parent))
     control_groups: Groups | None = None
     try:
@@ -103,7 +103,7 @@ def main(level: str, folder: str) -> None:
         {"stop": STOP_SIGNALS[level], "memory": memory_mode, "guard": supervisor.guard_pid},
     )
     try:
-        supervisor.serve(notifications, dict(zip(KINDS, queues)))
+        supervisor.serve(notifications, dict(zip(LIBRARY_COMBINATIONS, queues)))
     finally:
         supervisor.stop()
 
@@ -444,7 +444,7 @@ class Supervisor:
             return
         messages.close_descriptors(*boundary.caller_fds)
         boundary.caller_fds = []
-        boundary.mark_as_handed_out(linux.shared_memory(), self.read_kernel_memory())
+        boundary.mark_as_handed_out(linux.machine_shared_memory(), self.read_kernel_memory())
         stock = self.stocks[boundary.libraries]
         stock.record_delivery()
         # While boundaries kept failing, only those asked for were begun: spare ones are missing.
@@ -459,7 +459,7 @@ class Supervisor:
         now = time.monotonic()
         if now > self.kernel_memory_read_at + IDLE_CHECK_INTERVAL:
             self.kernel_memory_read_at = now
-            self.kernel_memory = linux.kernel_memory()
+            self.kernel_memory = linux.machine_kernel_memory()
         return self.kernel_memory
 
     def enforce_limits(self, now: float) -> None:
@@ -470,7 +470,7 @@ class Supervisor:
         Args:
             now: The present `time.monotonic()`.
         """
-        machine = linux.look_at_machine()
+        machine = linux.measure_machine()
         self.kernel_memory = machine.kernel
         self.kernel_memory_read_at = now
         for boundary in self.boundaries.values():
@@ -570,7 +570,7 @@ class Supervisor:
         """
         for _ in range(_STRAY_SEARCHES):
             zygotes = {zygote.pid for zygote in self.zygotes.values()}
-            children = linux.read(f"/proc/self/task/{os.getpid()}/children").split()
+            children = linux.read_proc(f"/proc/self/task/{os.getpid()}/children").split()
             strays = [int(pid) for pid in children if int(pid) not in zygotes]
             if not strays:
                 return

@@ -21,7 +21,7 @@ from typing import NoReturn
 from ...subprocesses import messages
 from ..isolation import landlock, linux, seccomp
 from ..isolation.file_view import HOME
-from ..isolation.levels import OPEN_FILES, open_files, remove_folder, set_limits
+from ..isolation.levels import MAX_OPEN_FILES, max_open_files, remove_folder, set_limits
 from ..isolation.namespaces import become_agent
 from .interpreter import Interpreter, SessionAnswer
 
@@ -130,7 +130,7 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
     Returns:
         The control socket and the descriptor of the output pipe under their new numbers.
     """
-    highest = open_files() - 1
+    highest = max_open_files() - 1
     # First out of the way of the low numbers, which are assigned and closed next.
     middle = highest // 2
     control = fcntl.fcntl(control, fcntl.F_DUPFD, middle)
@@ -282,7 +282,7 @@ def _find_reason_against_fork(kept_fds: set[int], folder: str) -> str | None:
     with contextlib.suppress(ChildProcessError):  # raised if there are no children
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return "it has child processes"
-    for fd in range(OPEN_FILES):
+    for fd in range(MAX_OPEN_FILES):
         if fd in kept_fds:
             continue
         with contextlib.suppress(OSError):  # it is not open

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from ...subprocesses import messages
 from ..isolation import linux, seccomp
-from ..isolation.file_view import HOME, PACKAGES
+from ..isolation.file_view import HOME, PACKAGES_FOLDER
 from .boundary import run_subreaper
 from .sympy_exercise import exercise_sympy
 from .worker import WorkerSpec, work
@@ -95,7 +95,7 @@ def _run_zygote(
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _warm_up(libraries)
         if level != "namespaces":  # there any interpreter finds the packages by itself
-            package_folders = [path for path in sys.path if Path(path).name == PACKAGES]
+            package_folders = [path for path in sys.path if Path(path).name == PACKAGES_FOLDER]
             os.environ["PYTHONPATH"] = os.pathsep.join(package_folders)
         if level == "namespaces":
             os.environ["HOME"] = os.environ["TMPDIR"] = HOME

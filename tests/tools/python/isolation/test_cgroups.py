@@ -11,9 +11,9 @@ from turngym.tools.python import memory_mode
 from turngym.tools.python.isolation import cgroups
 from turngym.tools.python.isolation.cgroups import SLACK, Groups, find_parent
 from turngym.tools.python.isolation.file_view import DISK
-from turngym.tools.python.isolation.levels import PROCESSES
+from turngym.tools.python.isolation.levels import MAX_PROCESSES
 from turngym.tools.python.server import client as server
-from turngym.tools.python.server.client import overstepped
+from turngym.tools.python.server.client import was_killed_for_own_limit
 
 KILLED = "low 0\nhigh 0\nmax 7\noom {oom}\noom_kill {kills}\noom_group_kill 1\n"
 
@@ -91,11 +91,11 @@ def test_a_session_has_its_limits_and_its_group_goes_with_it(root):
         (folder / "1" / name).read_text().strip() for name in ("memory.oom.group", "pids.max")
     ] == [
         "1",
-        str(PROCESSES + 2),
+        str(MAX_PROCESSES + 2),
     ]
     os.write(join, b"0")
     assert (folder / "1/cgroup.procs").read_text() == "0"
-    assert not overstepped(events)
+    assert not was_killed_for_own_limit(events)
     (folder / "1/busy").touch()
     groups.remove(1)
     assert (folder / "1").is_dir()
@@ -128,7 +128,7 @@ def test_what_a_dead_server_left_behind_is_removed_and_nothing_else(root):
 def test_only_a_kill_for_the_limit_of_the_session_counts(oom, kills, ours, tmp_path):
     """One for the limit of a group above, or of the machine, says nothing about the program."""
     (tmp_path / "events").write_text(KILLED.format(oom=oom, kills=kills))
-    assert overstepped(os.open(tmp_path / "events", os.O_RDONLY)) is ours
+    assert was_killed_for_own_limit(os.open(tmp_path / "events", os.O_RDONLY)) is ours
 
 
 @pytest.mark.parametrize("level", ["namespaces", "landlock", "rlimits-only"])

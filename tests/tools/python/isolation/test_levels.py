@@ -232,7 +232,7 @@ isolation.messages.limit(r.RLIMIT_AS, 2**31)
 kinds = (r.RLIMIT_FSIZE, r.RLIMIT_NPROC, r.RLIMIT_CORE, r.RLIMIT_MSGQUEUE, r.RLIMIT_MEMLOCK, r.RLIMIT_AS)
 print(json.dumps([r.getrlimit(kind) for kind in kinds]))
 """
-    values = [8192, isolation.PROCESSES, 0, 0, 0, 2**30]
+    values = [8192, isolation.MAX_PROCESSES, 0, 0, 0, 2**30]
     assert bare(LIMITS + script) == [[value, value] for value in values]
 
 
@@ -240,7 +240,7 @@ def test_open_files_are_limited(bare):
     script = "isolation.set_limits()\nprint(json.dumps(r.getrlimit(r.RLIMIT_NOFILE)))"
     assert (
         bare(LIMITS + script)
-        == [min(isolation.OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])] * 2
+        == [min(isolation.MAX_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])] * 2
     )
 
 

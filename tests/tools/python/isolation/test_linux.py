@@ -118,7 +118,7 @@ def test_errors_name_the_call_and_the_place():
     cases = (
         (lambda: linux.mount("tmpfs", "/nowhere/at/all", "tmpfs"), "mount /nowhere/at/all"),
         (lambda: linux.unmount("/nowhere/at/all"), "umount /nowhere/at/all"),
-        (lambda: linux.read_only("/nowhere/at/all", below=True), "mount_setattr /nowhere/at/all"),
+        (lambda: linux.make_read_only("/nowhere/at/all", below=True), "mount_setattr /nowhere/at/all"),
         (lambda: linux.pivot_root("/nowhere/at/all", "/nowhere"), "pivot_root"),
         (lambda: linux.setns(nothing, linux.NEWUTS), "setns"),
         (lambda: linux.prctl(-1, 0), "prctl"),
@@ -220,22 +220,22 @@ def test_a_descendant_that_has_just_ended_spares_nobody(monkeypatch, until):
 
 def test_memory_that_processes_share_counts_once(family: int):
     pids = linux.process_tree([family])
-    assert 80 * MIB < linux.memory_of(pids, 0) < 130 * MIB
+    assert 80 * MIB < linux.measure_memory(pids, 0) < 130 * MIB
     # Where the limit is far away, an estimate that is too high will do.
-    assert 190 * MIB < linux.memory_of(pids, 2**40) < 260 * MIB
+    assert 190 * MIB < linux.measure_memory(pids, 2**40) < 260 * MIB
 
 
 def test_what_has_ended_has_no_tree_and_no_memory():
     process = subprocess.Popen(["true"])
     process.wait()
     assert linux.process_tree([process.pid]) == []
-    assert linux.memory_of([process.pid], 0) == 0
+    assert linux.measure_memory([process.pid], 0) == 0
 
 
 def test_a_zombie_holds_nothing(until):
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert linux.memory_of([process.pid], -1) == 0
+    assert linux.measure_memory([process.pid], -1) == 0
     process.wait()
 
 
@@ -281,13 +281,13 @@ def test_what_the_kernel_keeps_for_a_process_is_counted(tmp_path, kind: str, lea
     command = [sys.executable, "-I", "-c", KEEPER, kind, str(tmp_path / "file")]
     with subprocess.Popen(command, stdin=-1, stdout=-1) as process:
         assert process.stdout.readline() == b"ready\n"
-        held = linux.kernel_memory_of([process.pid], 2**40, 99 * MIB)
+        held = linux.measure_kernel_memory([process.pid], 2**40, 99 * MIB)
         assert least <= held <= most
         process.stdin.close()
 
 
 def test_the_count_stops_where_it_is_too_much(family: int):
-    assert 0 < linux.kernel_memory_of([family], 1, 0) < MIB
+    assert 0 < linux.measure_kernel_memory([family], 1, 0) < MIB
 
 
 def test_what_a_process_holds_is_seen_behind_a_first_thread_that_has_ended(until):
@@ -304,17 +304,17 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
     with subprocess.Popen([sys.executable, "-I", "-c", code], stdin=-1, stdout=-1) as process:
         assert process.stdout.readline() == b"ready\n"
         assert until(lambda: linux.proc_folder(process.pid) != f"/proc/{process.pid}")
-        assert linux.memory_of([process.pid], 0) > 60 * MIB
-        assert linux.memory_of([process.pid], 2**40) > 60 * MIB
-        assert linux.buffers_of([process.pid], 0) >= 10 * 2**16
+        assert linux.measure_memory([process.pid], 0) > 60 * MIB
+        assert linux.measure_memory([process.pid], 2**40) > 60 * MIB
+        assert linux.measure_buffers([process.pid], 0) >= 10 * 2**16
         process.stdin.close()
     assert linux.proc_folder(os.getpid()) == f"/proc/{os.getpid()}"
 
 
 def test_pipes_count_whether_they_have_names_or_not(tmp_path):
-    before = linux.buffers_of([os.getpid()], 0)
+    before = linux.measure_buffers([os.getpid()], 0)
     os.mkfifo(tmp_path / "fifo")
     ends = [os.open(tmp_path / "fifo", os.O_RDWR), *os.pipe()]
-    assert linux.buffers_of([os.getpid()], 0) == before + 2 * 2**16
+    assert linux.measure_buffers([os.getpid()], 0) == before + 2 * 2**16
     for end in ends:
         os.close(end)

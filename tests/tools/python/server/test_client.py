@@ -10,7 +10,7 @@ import pytest
 from turngym.tools import PythonTool, ToolFailure
 from turngym.tools.python.isolation.levels import LEVELS
 from turngym.tools.python.server import client as server
-from turngym.tools.python.server.client import kind_of
+from turngym.tools.python.server.client import find_mentioned_libraries
 from turngym.tools.python.session import PythonSession
 
 
@@ -198,10 +198,10 @@ def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_program_gets_what_it_speaks_of():
-    assert kind_of("print(1)") == ""
-    assert kind_of("import numpy as np") == "numpy"
-    assert kind_of("from sympy import *") == "sympy"
-    assert kind_of("import sympy, numpy") == "numpy+sympy"
+    assert find_mentioned_libraries("print(1)") == ""
+    assert find_mentioned_libraries("import numpy as np") == "numpy"
+    assert find_mentioned_libraries("from sympy import *") == "sympy"
+    assert find_mentioned_libraries("import sympy, numpy") == "numpy+sympy"
 
 
 _MANY = """

@@ -43,7 +43,7 @@ def _marked(folder: str) -> list[int]:
     for path in Path("/proc").iterdir():
         if path.name.isdecimal():
             try:
-                limit = guard._MARK.search(linux.read(f"{path}/limits"))
+                limit = guard._MARK.search(linux.read_proc(f"{path}/limits"))
                 if (
                     limit
                     and int(limit[1]) == guard.compute_mark(folder)
@@ -131,7 +131,7 @@ def test_what_an_init_that_is_killed_leaves_is_ended_by_its_server(
 
 
 def _parent(pid: int) -> int:
-    return int(linux.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+    return int(linux.read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
 
 
 @pytest.mark.slow

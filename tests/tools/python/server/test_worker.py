@@ -269,7 +269,7 @@ for pid in pids: os.kill(pid, signal.SIGKILL)
 for pid in pids: os.waitpid(pid, 0)
 answer = len(pids)
 """
-    assert isolation.PROCESSES - 4 <= inside(script) <= isolation.PROCESSES
+    assert isolation.MAX_PROCESSES - 4 <= inside(script) <= isolation.MAX_PROCESSES
 
 
 def test_threads_are_limited(ok):
@@ -285,7 +285,7 @@ stop.set()
 count
 """
     tool = PythonTool(timeout=30.0, memory_mb=2**14)
-    assert isolation.PROCESSES - 4 <= int(ok(tool, script)) <= isolation.PROCESSES
+    assert isolation.MAX_PROCESSES - 4 <= int(ok(tool, script)) <= isolation.MAX_PROCESSES
     tool.close()
 
 
@@ -301,7 +301,7 @@ except (OSError, ValueError): refused = True
 answer = [count, resource.getrlimit(resource.RLIMIT_CORE), refused]
 """
     count, core, refused = inside(script)
-    assert isolation.OPEN_FILES - 6 <= count <= isolation.OPEN_FILES
+    assert isolation.MAX_OPEN_FILES - 6 <= count <= isolation.MAX_OPEN_FILES
     assert core == [0, 0]
     assert refused
 
