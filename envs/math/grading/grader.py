@@ -626,6 +626,9 @@ def _compare_numbers_of_tuples(
         gold: The gold's elements.
         answer: The answer's elements.
         gold_values: The values of the gold's elements, None for a formula; not all are formulas.
+
+    Returns:
+        The verdict if the answer is wrong already, else the formulas that remain.
     """
     if len(gold.elements) != len(answer.elements):
         return _refuse("the box holds another number of values")
@@ -646,9 +649,9 @@ def _compare_numbers_of_tuples(
         gold_formula, answer_formula = pairs[0]
         return RemainingFormulas(gold_formula, answer_formula, tuple(pairs))
     gold_formulas, answer_formulas = zip(*pairs, strict=True)
-    return RemainingFormulas(
-        f"({', '.join(gold_formulas)})", f"({', '.join(answer_formulas)})", tuple(pairs)
-    )
+    gold_tuple = f"({', '.join(gold_formulas)})"
+    answer_tuple = f"({', '.join(answer_formulas)})"
+    return RemainingFormulas(gold_tuple, answer_tuple, tuple(pairs))
 
 
 def _compare_numbers_of_lists(
@@ -662,6 +665,9 @@ def _compare_numbers_of_lists(
         gold: The gold's elements.
         answer: The answer's elements.
         gold_values: The values of the gold's elements, None for a formula; not all are formulas.
+
+    Returns:
+        The verdict if the answer is wrong already, else the formulas that remain.
     """
     answer_formulas = list(answer.elements)
     answer_values = [_read_element(text) for text in answer.elements]
@@ -682,10 +688,10 @@ def _compare_numbers_of_lists(
         return _refuse("the box holds another number of values")
     if len(gold_formulas) == len(answer_formulas) == 1:
         pair = (gold_formulas[0], answer_formulas[0])
-        return RemainingFormulas(*pair, pairs=(pair,))
-    return RemainingFormulas(
-        f"\\{{{', '.join(gold_formulas)}\\}}", f"\\{{{', '.join(answer_formulas)}\\}}"
-    )
+        return RemainingFormulas(gold_formulas[0], answer_formulas[0], pairs=(pair,))
+    gold_set = f"\\{{{', '.join(gold_formulas)}\\}}"
+    answer_set = f"\\{{{', '.join(answer_formulas)}\\}}"
+    return RemainingFormulas(gold_set, answer_set)
 
 
 def _find_same_value(gold_value: Value, answer_values: Sequence[Value | None]) -> int | None:
