@@ -1,7 +1,8 @@
-"""Whether an expression is an integral of another, computed by sympy within the boundary of the Python tool.
+"""Checks whether an expression is an integral of another one, with sympy in the Python tool's sandbox.
 
-sympy's own reader evaluates what it reads. So an answer is read by a grammar, and what sympy gets is a program of
-calls that were written here; the program runs as an agent's does, in a session of its own, which ends with it.
+sympy's own parser evaluates what it reads. So an answer is read by the grammar of `expressions`, and
+sympy gets a program of calls that were written here. The program runs as an agent's code does, in a
+session of its own that ends with it.
 """
 
 import functools
@@ -13,16 +14,31 @@ from .expressions import Expression
 from .grader import GraderFailure
 
 CONFINING = tuple(level for level in LEVELS if level != "rlimits-only")
-"""The levels that are a boundary, the strongest first."""
+"""The levels of isolation that are a boundary, the strongest first."""
 
 FUNCTIONS = frozenset(
-    {
-        f"{arc}{name}{hyperbolic}"
-        for name in ("sin", "cos", "tan")
-        for arc in ("", "a")
-        for hyperbolic in ("", "h")
-    }
-    | {"sec", "csc", "cot", "exp", "log", "ln", "sqrt", "Abs"}
+    [
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asin",
+        "acos",
+        "atan",
+        "asinh",
+        "acosh",
+        "atanh",
+        "sec",
+        "csc",
+        "cot",
+        "exp",
+        "log",
+        "ln",
+        "sqrt",
+        "Abs",
+    ]
 )
 """The functions that an integral may call, as sympy spells them."""
 
@@ -40,7 +56,11 @@ class Unconfined(ValueError):
 
 
 class NotDecided(RuntimeError):
-    """The program did not end within its limits: no fault but the answer's."""
+    """The program did not end within its limits: no fault but the answer's.
+
+    Attributes:
+        status: How the program ended, such as `Status.TIMEOUT`.
+    """
 
     def __init__(self, status: Status, text: str) -> None:
         super().__init__(text)
@@ -49,7 +69,11 @@ class NotDecided(RuntimeError):
 
 @functools.cache
 def find_level() -> str:
-    """Return the strongest level at which programs are confined here. Raises Unconfined with the reasons."""
+    """Return the strongest level at which this machine can confine programs.
+
+    Raises:
+        Unconfined: It can confine none; the message has the reasons.
+    """
     reasons = []
     for level in CONFINING:
         try:
@@ -58,13 +82,22 @@ def find_level() -> str:
             reasons.append(" ".join(str(failure).split()))
         else:
             return level
-    raise Unconfined(f"no program can be confined here ({'; '.join(dict.fromkeys(reasons))})")
+    distinct_reasons = dict.fromkeys(reasons)
+    raise Unconfined(f"no program can be confined here ({'; '.join(distinct_reasons)})")
 
 
 def is_integral(answer: Expression, integrand: Expression, variable: str, seconds: float) -> bool:
-    """Return whether the derivative of `answer` by `variable` is `integrand`.
+    """Return whether the derivative of `answer` is `integrand`.
 
-    Raises NotDecided where sympy oversteps `seconds` or its memory, or raises; GraderFailure where it cannot run.
+    Args:
+        answer: The integral.
+        integrand: What was integrated.
+        variable: The name of the variable that it was integrated over.
+        seconds: The time limit of the program.
+
+    Raises:
+        NotDecided: sympy exceeded its time or memory, or raised an error.
+        GraderFailure: The program cannot run at all.
     """
     program = _PROGRAM.format(
         answer=answer.sympy_code, integrand=integrand.sympy_code, variable=variable
@@ -74,6 +107,8 @@ def is_integral(answer: Expression, integrand: Expression, variable: str, second
         result = tool.call({"code": program})
     except (ToolFailure, Unconfined) as failure:
         raise GraderFailure(f"an integral cannot be checked: {failure}") from failure
+    output = result.text.strip()
     if result.status is not Status.OK:
-        raise NotDecided(result.status, result.text.strip().rpartition("\n")[2])
-    return result.text.strip() == "True"
+        last_line = output.rpartition("\n")[2]
+        raise NotDecided(result.status, last_line)
+    return output == "True"

@@ -1,15 +1,22 @@
-"""Whether a completion answers a math question: its box is compared exactly where possible, else by math-verify.
+r"""Grades the answer of a completion against a gold answer: exactly if possible, else by math-verify.
 
-No reward for hedging or for restating the question: where the gold is one value, a box with several values or a
-relation is refused, and where it is a number, so is unworked arithmetic. math-verify runs in a killable child process;
-the agent's text is never evaluated in this one.
+`MathGrader.grade` tries one rule after the other, the cheapest first:
+
+1. `try_quick_verdict`: gold and box are short plain numbers.
+2. The same spelling as the gold.
+3. A gold of plain numbers is compared exactly, and so is one of words or choices.
+4. `find_refusal`: an answer that hedges or only restates the question is wrong. If the gold is one
+   value, a box with several values or a relation is refused; if it is a number, so is arithmetic
+   that was not worked out.
+5. Of two collections the plain numbers are compared exactly, and what remains as below.
+6. math-verify compares formulas, in a child process that can be killed. The agent's text is never
+   evaluated in this process.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,64 +24,79 @@ from ....tools.subprocesses.process import Deadline, Died, Pool, StartFailure
 from ...outcomes import EnvFailure
 from ...rewards import Grade as Grade
 from .boxed_answer import EXTRACTIONS, Extract
-from .names import unnamed
+from .names import strip_names
 from .notation import (
     RELATION,
-    based,
-    choice,
-    choice_and_content,
-    choices,
-    formula,
-    ranges,
+    adapt_to_math_verify,
+    normalise_latex,
+    normalise_words,
+    read_choice,
+    read_choices,
+    read_number_in_base,
+    read_words,
+    split_choice,
     split_unit,
-    spoken,
-    tidy,
-    unwrapped,
-    words,
+    unwrap,
+    write_as_intervals,
 )
 from .numbers import (
     Number,
-    other_unit,
+    read_normalised_number,
     read_number,
+    read_quotient,
     read_ratio,
-    read_tidy_number,
     same_number,
-    written_quotient,
+    units_differ,
 )
-from .signs import has_other_operators, plain_operators
-from .values import ElementTexts, Value, order, read_value, readings, same_value, take_apart
+from .signs import has_algebra_operator, use_plain_operators
+from .values import (
+    ElementTexts,
+    Value,
+    comparison_rule,
+    possible_values,
+    read_value,
+    same_value,
+    split_collection,
+)
 
-MAX_ANSWER = 5000
-
-_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+MAX_ANSWER = 5000  # characters of an answer that is read
 
 
 class GraderFailure(EnvFailure):
     """The grader itself could not run: no fault of the agent's."""
 
 
-def ask(workers: Pool, needs: str, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-    """Return a worker's reply; raise GraderFailure where none can start, for want of the package that it `needs`."""
-    try:
-        return workers.ask(request, deadline)
-    except StartFailure as error:
-        raise GraderFailure(
-            f"the grader's process cannot start: {error}; check that {needs} imports"
-        ) from error
+class MathVerdict(NamedTuple):
+    """The result of comparing an answer with the gold.
+
+    Attributes:
+        score: 1.0 if they mean the same, else 0.0.
+        how: The rule that decided, as in `MathGrader.grade`.
+        error: Why the answer was refused or could not be compared.
+    """
+
+    score: float
+    how: str
+    error: str | None = None
 
 
-_workers = Pool(Path(__file__).with_name("worker.py"))
+def _refuse(reason: str) -> MathVerdict:
+    return MathVerdict(0.0, "failed", reason)
 
 
 class MathGrader:
     """Grades math answers, from any thread and after a fork.
 
     Args:
-        deadline: Seconds that math-verify may take for an answer, from when it gets it; after that the answer earns 0.
-        shortcuts: Whether an answer that is spelled like the gold is paid without a look at what it says.
-        extract: What finds the answer in a completion: `box`, the last box behind the reasoning; `last`, the last
-            formula or number where there is no box; `lenient`, what a sentence or a bare last line gives where there is
-            no box; or a function that returns the answer, or None.
+        deadline: Timeout of math-verify in seconds, from when it gets an answer; an answer that
+            takes longer scores 0.
+        shortcuts: Whether an answer that is spelled like the gold is right without being read.
+        extract: How the answer is found in a completion: `box`, the last box behind the reasoning;
+            `last`, without a box the last formula or number; `lenient`, without a box what a
+            sentence states or a bare last line; or a function that returns the answer, or None.
+
+    Raises:
+        ValueError: The deadline is not above 0, or `extract` is an unknown name.
     """
 
     def __init__(
@@ -86,113 +108,226 @@ class MathGrader:
             raise ValueError(
                 f"extract is {extract!r}; it must be one of {', '.join(EXTRACTIONS)}, or a function"
             )
-        self.deadline, self.shortcuts = deadline, shortcuts
+        self.deadline = deadline
+        self.shortcuts = shortcuts
         self._extract = EXTRACTIONS[extract] if isinstance(extract, str) else extract
-        self._quick = isinstance(extract, str)  # either of them takes a box
+        # All named extractions prefer a box, so they agree with the quick verdict.
+        self._allows_quick_verdict = isinstance(extract, str)
 
     def check_gold(self, gold: str) -> None:
         """Raise ValueError if `gold` has no value that an answer could be compared with."""
         try:
-            fault = None if read_number(gold) is not None else _fault(tidy(gold))
+            is_number = read_number(gold) is not None
         except ZeroDivisionError:
-            fault = "divides by zero"
-        if fault:
+            raise ValueError(f"the gold answer {gold!r} divides by zero") from None
+        if is_number:
+            return
+        fault = _find_gold_fault(normalise_latex(gold))
+        if fault is not None:
             raise ValueError(f"the gold answer {gold!r} {fault}")
 
     def grade(self, *, completion: str, gold: str) -> Grade:
-        r"""Compare the answer in `completion` with `gold`; raise `GraderFailure` if that cannot be done.
+        r"""Grade the answer in a completion.
 
-        `how` says what decided: `no-answer`, `string`, `numeric`, `math-verify`, `timeout` (math-verify was still at
-        it) or `failed` (the answer was refused, or could not be compared).
+        Args:
+            completion: The whole text, with its reasoning: `"<think>...</think>It is \boxed{4}."`.
+            gold: The right answer, in LaTeX or plain text.
+
+        Returns:
+            The grade. Its `how` says what decided: `no-answer`, `string`, `numeric`,
+            `math-verify`, `timeout` (of math-verify) or `failed` (the answer was refused, or could
+            not be compared; `error` says why).
+
+        Raises:
+            GraderFailure: math-verify is needed and cannot run.
         """
-        if self._quick and (verdict := quick_verdict(completion, gold)) is not None:
-            answer, right, alike = verdict
-            return Grade(
-                1.0 if right else 0.0, answer, "string" if alike and self.shortcuts else "numeric"
-            )
-        if (found := self._extract(completion)) is None:
+        if self._allows_quick_verdict:
+            quick = try_quick_verdict(completion, gold)
+            if quick is not None:
+                quick_answer, is_right, is_spelled_like_gold = quick
+                how = "string" if is_spelled_like_gold and self.shortcuts else "numeric"
+                return Grade(1.0 if is_right else 0.0, quick_answer, how)
+        answer = self._extract(completion)
+        if answer is None:
             return Grade(0.0, None, "no-answer")
-        score, how, error = self._compare(gold, found)
-        return Grade(score, found, how, error)
+        verdict = self._compare(gold, answer)
+        return Grade(verdict.score, answer, verdict.how, verdict.error)
 
     def same(self, first: str, second: str) -> bool:
-        """Return whether two extracted answers mean the same.
+        """Return whether two extracted answers mean the same; the order does not matter.
 
-        They do if their texts are equal, or if either one, taken as the gold, pays the other: so it is symmetric.
+        They do if their texts are equal, or if one of them, taken as the gold, accepts the other.
         Two plain numbers are compared exactly, as fast as `grade` does it.
 
-        Raises `GraderFailure` where math-verify is needed and cannot run.
+        Raises:
+            GraderFailure: math-verify is needed and cannot run.
         """
         if first == second:
             return True
         try:
-            one, other = read_number(first), read_number(second)
+            first_number = read_number(first)
+            second_number = read_number(second)
         except ZeroDivisionError:
             return False
-        if one is not None and other is not None:
-            return not other_unit(one, other) and (
-                same_number(one, other) or same_number(other, one)
-            )
-        return any(
-            self._compare(gold, answer)[0] > 0
-            for gold, answer in ((first, second), (second, first))
-        )
+        if first_number is not None and second_number is not None:
+            if units_differ(first_number, second_number):
+                return False
+            # `same_number` is not symmetric: it allows for rounding only in its second number.
+            if same_number(first_number, second_number):
+                return True
+            return same_number(second_number, first_number)
+        if self._compare(gold=first, answer=second).score > 0:
+            return True
+        return self._compare(gold=second, answer=first).score > 0
 
     @staticmethod
     def close() -> None:
-        """End the processes of math-verify that are at rest; all graders share them, and start new ones if need be."""
+        """End the idle processes of math-verify.
+
+        All graders share them, and start new ones when they need them again.
+        """
         _workers.close()
 
-    def _compare(self, gold: str, answer: str) -> tuple[float, str, str | None]:
+    def _compare(self, gold: str, answer: str) -> MathVerdict:
+        """Return the verdict on an extracted answer: the first rule that applies decides."""
         if len(answer) > MAX_ANSWER:
-            return (
-                0.0,
-                "failed",
-                f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read",
+            return _refuse(
+                f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read"
             )
-        if self.shortcuts and _text(gold) and _text(gold) == _text(answer):
-            return 1.0, "string", None
-        gold, answer = prepared(gold, answer)
+        if self.shortcuts:
+            gold_spelling = _simplify_spelling(gold)
+            if gold_spelling and gold_spelling == _simplify_spelling(answer):
+                return MathVerdict(1.0, "string")
+        gold, answer = prepare_texts(gold, answer)
+
+        # Golds that need no math-verify: plain numbers, words, choices.
         try:
-            verdict = _exact(gold, answer)
+            verdict = _compare_exactly(gold, answer)
         except ZeroDivisionError:
-            return 0.0, "failed", "the answer divides by zero"
-        if verdict := verdict or _words(gold, answer):
+            return _refuse("the answer divides by zero")
+        if verdict is None:
+            verdict = _compare_words(gold, answer)
+        if verdict is not None:
             return verdict
-        if reason := refusal(gold, answer):
-            return 0.0, "failed", reason
-        if (remainder := _remainder(gold, answer)) is not None:
-            return self._compare_remainder(remainder)
-        return self._formulas([(gold, answer)], gold, answer)
 
-    def _compare_remainder(self, remainder: Remainder) -> tuple[float, str, str | None]:
-        """Return the verdict on the elements of two collections that are left when their plain numbers are the same."""
-        if remainder.verdict is not None:
-            return remainder.verdict
-        for gold, answer in remainder.pairs:
-            if reason := refusal(gold, answer):
-                return 0.0, "failed", reason
-        return self._formulas(remainder.pairs, remainder.gold, remainder.answer)
+        refusal = find_refusal(gold, answer)
+        if refusal is not None:
+            return _refuse(refusal)
 
-    def _formulas(
-        self, pairs: Sequence[tuple[str, str]], gold: str, answer: str
-    ) -> tuple[float, str, str | None]:
-        """Return math-verify's verdict on two texts, none of whose `pairs` of values may be one that it misreads."""
-        verdict = _math_verify(*_bare(gold, answer), self.deadline)
-        if verdict[0]:
-            for one, other in pairs:
-                if reason := _no_value(one, other):
-                    return 0.0, "failed", reason
+        # Of two collections only the formulas remain to be compared by math-verify.
+        remainder = _compare_numbers_of_collections(gold, answer)
+        if remainder is None:
+            return self._compare_formulas(gold, answer, pairs=[(gold, answer)])
+        if isinstance(remainder, MathVerdict):
+            return remainder
+        for gold_formula, answer_formula in remainder.pairs:
+            refusal = find_refusal(gold_formula, answer_formula)
+            if refusal is not None:
+                return _refuse(refusal)
+        return self._compare_formulas(remainder.gold, remainder.answer, remainder.pairs)
+
+    def _compare_formulas(
+        self, gold: str, answer: str, pairs: Sequence[tuple[str, str]]
+    ) -> MathVerdict:
+        """Return math-verify's verdict on two texts, and refuse what it accepts by misreading it.
+
+        Args:
+            gold: The gold, or its formulas as a collection.
+            answer: The same of the answer.
+            pairs: The single formulas of gold and answer that belong together.
+        """
+        clean_gold, clean_answer = _write_for_math_verify(gold, answer)
+        verdict = _ask_math_verify(clean_gold, clean_answer, self.deadline)
+        if not verdict.score:
+            return verdict
+        for gold_formula, answer_formula in pairs:
+            misreading = _find_misreading(gold_formula, answer_formula)
+            if misreading is not None:
+                return _refuse(misreading)
         return verdict
 
 
-def prepared(gold: str, answer: str) -> tuple[str, str]:
-    """Return both texts in one spelling, and without what is around their values: wrapping, names, relations."""
-    gold, answer = _first_number(unwrapped(tidy(gold))), unwrapped(tidy(answer))
-    if not has_other_operators(gold):
-        answer = " ".join(plain_operators(answer).split())
-    gold, answer = _one_imaginary_unit(gold, answer)
-    return ranges(*unnamed(gold, answer))
+# --- short plain numbers, the case of most episodes
+
+_SHORT_NUMBER = (
+    r"-?(?:[0-9]{1,14}|[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,7}\.[0-9]{1,7}"
+    r"|[0-9]{1,14}/[1-9][0-9]{0,13}|\\[dt]?frac\{[0-9]{1,14}\}\{[1-9][0-9]{0,13}\})"
+)
+_match_short_number = re.compile(_SHORT_NUMBER).fullmatch
+_match_box_of_short_number = re.compile(rf"\\boxed\{{({_SHORT_NUMBER})\}}").match
+
+
+def try_quick_verdict(completion: str, gold: str) -> tuple[str, bool, bool] | None:
+    r"""Return the verdict if the box and the gold are short plain numbers.
+
+    Returns:
+        The answer, whether it is right, and whether it is spelled like the gold: a plain tuple,
+        because a record would take a tenth of the time of the whole grade. None if gold or box are
+        something else, or it takes a closer look to find the answer: if there are several boxes
+        behind the thoughts, an open thought or a code block.
+    """
+    reply = completion.rpartition("</think>")[2]
+    box_start = reply.find("box") - 1  # the backslash of `\boxed`
+    if box_start < 0 or "<think>" in reply or "```" in reply:
+        return None
+    box = _match_box_of_short_number(reply, box_start)
+    if box is None or reply.find("box", box.end()) >= 0:
+        return None
+    answer = box[1]
+    if answer == gold:
+        return answer, True, True
+    if _match_short_number(gold) is None:
+        return None
+    numerator, denominator = _read_short_number(answer)
+    gold_numerator, gold_denominator = _read_short_number(gold)
+    is_right = numerator * gold_denominator == gold_numerator * denominator
+    return answer, is_right, False
+
+
+_SHORT_NUMBER_AS_RATIO = str.maketrans("}", "/", "\\dtfrac{,")
+
+
+def _read_short_number(number: str) -> tuple[int, int]:
+    r"""Return numerator and denominator of a short plain number.
+
+    `"-1,234" -> (-1234, 1)`, `"2.50" -> (250, 100)`, `"\frac{1}{2}" -> (1, 2)`.
+    """
+    ratio = number.translate(_SHORT_NUMBER_AS_RATIO)  # \frac{1}{2} -> 1/2/, and 1,234 -> 1234
+    dividend, _, divisor = ratio.partition("/")
+    whole, _, decimals = dividend.partition(".")
+    denominator = int(divisor.rstrip("/") or 1)
+    return int(whole + decimals), 10 ** len(decimals) * denominator
+
+
+# --- preparation
+
+
+def prepare_texts(gold: str, answer: str) -> tuple[str, str]:
+    r"""Return both texts in one spelling, and only their values.
+
+    What wraps a value goes, and so do names: `("\text{5}", "x = 5") -> ("5", "5")`. Inequalities for
+    one letter become intervals: `("[1, 2)", "1 \leq x < 2") -> ("[1, 2)", "[1, 2)")`.
+    """
+    gold = _keep_first_of_equal_numbers(unwrap(normalise_latex(gold)))
+    answer = unwrap(normalise_latex(answer))
+    # `6 \otimes 7` is a product, unless the gold itself is about such an operator.
+    if not has_algebra_operator(gold):
+        answer = " ".join(use_plain_operators(answer).split())
+    aligned_gold = _align_constants(gold, other=answer)
+    aligned_answer = _align_constants(answer, other=gold)
+    gold, answer = strip_names(aligned_gold, aligned_answer)
+    return write_as_intervals(gold, answer)
+
+
+_EQUALS_SIGN = re.compile(r" ?(?:=|\\approx(?![A-Za-z])) ?")
+
+
+def _keep_first_of_equal_numbers(gold: str) -> str:
+    r"""Return the first number of a chain: `"2/3 \approx 0.67" -> "2/3"`. Other golds do not change."""
+    terms = _EQUALS_SIGN.split(gold)
+    if len(terms) > 1 and all(map(_is_number, terms)):
+        return terms[0]
+    return gold
 
 
 _LONE_UPPER_I = re.compile(r"(?<![A-Za-z\\])I(?![A-Za-z])")
@@ -202,229 +337,200 @@ _LONE_I = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
 _LONE_E = re.compile(r"(?<![A-Za-z\\])e(?![A-Za-z])")
 
 
-def _one_imaginary_unit(gold: str, answer: str) -> tuple[str, str]:
-    """Return both with `i` and `e` for the `I`, `j` and `E` of programs, where the other text has `i` or `e`."""
-    return _as_in(gold, answer), _as_in(answer, gold)
+def _align_constants(text: str, other: str) -> str:
+    """Return `text` with a program's `I`, `j` and `E` as `i` and `e`, if `other` writes them so.
 
-
-def _as_in(text: str, other: str) -> str:
+    `("2 + 3I", other="2 + 3 i") -> "2 + 3 i"`. If `other` has the capital letter too, it means
+    something else there, and stays.
+    """
+    # The search for a plain letter first is for speed: most texts have neither.
     if "i" in other and _LONE_I.search(other):
-        if _LONE_UPPER_I.search(other) is None:
+        if not _LONE_UPPER_I.search(other):
             text = _LONE_UPPER_I.sub(" i", text)
         text = _J_BEHIND_DIGIT.sub(" i", text)
-    if (
-        "e" in other
-        and "E" in text
-        and _LONE_E.search(other)
-        and _LONE_UPPER_E.search(other) is None
-    ):
+    if "e" in other and "E" in text and _LONE_E.search(other) and not _LONE_UPPER_E.search(other):
         text = _LONE_UPPER_E.sub("e", text)
     return text
 
 
 def restates(answer: str, gold: str, quotients: frozenset[tuple[int, int]]) -> bool:
-    """Return whether an answer is one of `quotients`, as dividend and divisor, in any spelling, and the gold is not.
+    """Return whether an answer is one of a problem's quotients, and the gold is not that quotient.
 
-    Signs, units, brackets and a name in front count for nothing.
+    Spelling, signs, units, brackets and a name in front do not matter.
+
+    Args:
+        answer: An extracted answer.
+        gold: The gold answer.
+        quotients: The quotients, as (dividend, divisor).
     """
-    return (
-        (written := _quotient(answer)) in quotients
-        and written is not None
-        and written != _quotient(gold)
-    )
+    quotient = _read_quotient_of_answer(answer)
+    if quotient is None or quotient not in quotients:
+        return False
+    return quotient != _read_quotient_of_answer(gold)
 
 
-def _quotient(text: str) -> tuple[int, int] | None:
-    _, text = prepared("", text)
-    return written_quotient(text)
+def _read_quotient_of_answer(text: str) -> tuple[int, int] | None:
+    _, prepared_text = prepare_texts("", text)
+    return read_quotient(prepared_text)
 
 
-_SHORT = (
-    r"-?(?:[0-9]{1,14}|[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,7}\.[0-9]{1,7}|[0-9]{1,14}/[1-9][0-9]{0,13}"
-    r"|\\[dt]?frac\{[0-9]{1,14}\}\{[1-9][0-9]{0,13}\})"
-)
-_match_short = re.compile(_SHORT).fullmatch
-_match_box = re.compile(rf"\\boxed\{{({_SHORT})\}}").match
-_AS_RATIO = str.maketrans("}", "/", "\\dtfrac{,")  # 1,234 is 1234, and \frac{1}{2} is 1/2/
-_THOUGHT = "</think>"
+_LONE_TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
+_BLANK_BESIDE_SIGN = re.compile(r"(?<!\w) | (?!\w)")
 
 
-def quick_verdict(completion: str, gold: str) -> tuple[str, bool, bool] | None:
-    """Return the answer, whether it is right, and whether it is spelled like the gold; None if that is not plain."""
-    if _THOUGHT in completion:
-        completion = completion[completion.rindex(_THOUGHT) + len(_THOUGHT) :]
-    start = completion.find("box") - 1
-    if start < 0 or "<think>" in completion or "```" in completion:
-        return None
-    if (box := _match_box(completion, start)) is None or completion.find("box", box.end()) >= 0:
-        return None
-    answer = box[1]
-    if answer == gold:
-        return answer, True, True
-    if _match_short(gold) is None:
-        return None
-    (top, bottom), (over, under) = _ratio(answer), _ratio(gold)
-    return answer, top * under == over * bottom, False
+def _simplify_spelling(answer: str) -> str:
+    r"""Return an answer without `\text`, a full stop, and blanks that separate no words.
+
+    Answers of equal spelling mean the same: `"(1, \text{ two parts})." -> "(1,two parts)"`.
+    """
+    text = _LONE_TEXT.sub(r"\1", normalise_latex(answer)).strip().rstrip(".")
+    return _BLANK_BESIDE_SIGN.sub("", text)
 
 
-def _ratio(number: str) -> tuple[int, int]:
-    top, _, bottom = number.translate(_AS_RATIO).partition("/")
-    whole, _, decimals = top.partition(".")
-    return int(whole + decimals), 10 ** len(decimals) * int(bottom.rstrip("/") or 1)
+_BOX_COMMAND = re.compile(r"\\f?box(?:ed)?(?![A-Za-z])")
+_OPERATOR_AT_END = re.compile(r"^[*/=^]|[-+*/=^_\\]$")
 
+
+def _find_gold_fault(gold: str) -> str | None:
+    """Return why a normalised gold that is no plain number has no value; None if it has one.
+
+    The fault continues a sentence about the gold: "is empty".
+    """
+    if not gold:
+        return "is empty"
+    content = unwrap(gold)
+    if not re.search(r"\w", gold) or _is_empty(content):
+        return "has no letter or digit"
+    if _BOX_COMMAND.search(content):
+        return "is a whole solution: give what is in its box alone"
+    if _OPERATOR_AT_END.search(gold):
+        return "begins or ends with an operator"
+    if not _has_balanced_braces(gold):
+        return "has unbalanced braces"
+    return None
+
+
+def _has_balanced_braces(text: str) -> bool:
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", text):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+# --- plain numbers and words
 
 _NOT_READ = "the box holds no plain number; it needs the number, worked out, and at most its unit"
 _ELEMENT_NOT_READ = "the box holds elements that are no plain numbers; it needs them worked out"
 
 
-def _exact(gold: str, answer: str) -> tuple[float, str, str | None] | None:
-    """Return the verdict on a gold that is made of plain numbers; None for others, and where math-verify has to say it.
+def _compare_exactly(gold: str, answer: str) -> MathVerdict | None:
+    """Return the verdict on an answer to a gold of plain numbers only.
 
-    Where the gold is read exactly, the answer has to be: so no arithmetic is paid, whatever its signs.
+    The answer has to be of plain numbers, too. So arithmetic that was not worked out is wrong,
+    in whatever notation.
+
+    Returns:
+        The verdict; None if the gold has other things in it, or only math-verify can decide.
+
+    Raises:
+        ZeroDivisionError: Gold or answer have a quotient by zero.
     """
-    known = readings(gold)
-    if not known:
+    gold_values = possible_values(gold)
+    if not gold_values:
         return None
-    if isinstance(known[0], Number):
-        return _number(known[0], gold, answer)
-    read = readings(_worked_signs(answer))
-    if not read:
-        return 0.0, "failed", refusal(gold, answer) or _ELEMENT_NOT_READ
-    verdicts = {same_value(one, other) for one in known for other in read}
-    if True in verdicts:
-        return 1.0, "numeric", None
-    return None if None in verdicts else (0.0, "numeric", None)
+    if isinstance(gold_values[0], Number):
+        return _compare_with_number(gold_values[0], gold, answer)
+    answer_values = possible_values(_expand_plus_minus(answer))
+    if not answer_values:
+        return _refuse(find_refusal(gold, answer) or _ELEMENT_NOT_READ)
+    is_undecided = False
+    for gold_value in gold_values:
+        for answer_value in answer_values:
+            same = same_value(gold_value, answer_value)
+            if same:
+                return MathVerdict(1.0, "numeric")
+            if same is None:
+                is_undecided = True
+    return None if is_undecided else MathVerdict(0.0, "numeric")
 
 
-def _number(known: Number, gold: str, answer: str) -> tuple[float, str, str | None]:
-    """Return the verdict on an answer to a gold that is a plain number."""
-    given = read_tidy_number(answer) or read_ratio(answer)
-    if given is None and (value_and_base := based(answer)) is not None and value_and_base[1] == 10:
-        given = Number(value_and_base[0], False, "", False)
-    if given is None:
-        return 0.0, "failed", refusal(gold, answer) or _NOT_READ
-    if other_unit(known, given):
-        return 0.0, "failed", "the box has another unit"
-    return float(same_number(known, given)), "numeric", None
+def _compare_with_number(gold_number: Number, gold: str, answer: str) -> MathVerdict:
+    """Return the verdict on an answer to a gold that is one plain number.
+
+    Args:
+        gold_number: The number.
+        gold: The gold as it is written.
+        answer: The answer as it is written.
+    """
+    answer_number = _read_number_in_any_notation(answer)
+    if answer_number is None:
+        return _refuse(find_refusal(gold, answer) or _NOT_READ)
+    if units_differ(gold_number, answer_number):
+        return _refuse("the box has another unit")
+    is_right = same_number(gold_number, answer_number)
+    return MathVerdict(1.0 if is_right else 0.0, "numeric")
 
 
-_SIGNED = re.compile(
+def _read_number_in_any_notation(answer: str) -> Number | None:
+    """Return the number that an answer is: a plain number, a ratio such as `3:5`, or `12_{10}`."""
+    number = read_normalised_number(answer)
+    if number is not None:
+        return number
+    ratio = read_ratio(answer)
+    if ratio is not None:
+        return ratio
+    number_in_base = read_number_in_base(answer)
+    if number_in_base is None:
+        return None
+    value, base = number_in_base
+    return Number(value) if base == 10 else None
+
+
+_LIST_WITH_PLUS_MINUS = re.compile(
     r"(?P<before>(?:.*, ?)?)(?:\\pm|\\mp) ?(?P<value>[^,]+)(?P<behind>(?:,.*)?)", re.DOTALL
 )
 
 
-def _worked_signs(text: str) -> str:
-    r"""Return a tidy list with both values for a `\pm` of one of them."""
-    if (signed := _SIGNED.fullmatch(text)) is None or read_tidy_number(signed["value"]) is None:
+def _expand_plus_minus(text: str) -> str:
+    r"""Return a list with both values in place of a `\pm`: `"1, \pm 2" -> "1, 2, -2"`."""
+    match = _LIST_WITH_PLUS_MINUS.fullmatch(text)
+    if match is None or read_normalised_number(match["value"]) is None:
         return text
-    return f"{signed['before']}{signed['value']}, -{signed['value']}{signed['behind']}"
+    return f"{match['before']}{match['value']}, -{match['value']}{match['behind']}"
 
 
-class Remainder(NamedTuple):
-    """What is left of two collections without the plain numbers that both have, or the verdict on them."""
+def _compare_words(gold: str, answer: str) -> MathVerdict | None:
+    """Return the verdict on a gold of words or choices, or a number with a base; None for others.
 
-    verdict: tuple[float, str, str | None] | None
-    gold: str = ""
-    answer: str = ""
-    pairs: tuple[tuple[str, str], ...] = ()
-
-
-def _remainder(gold: str, answer: str) -> Remainder | None:
-    """Return what is left of two collections of plain numbers and formulas, whose numbers are compared exactly.
-
-    None where the gold is no such collection, or the two cannot be taken apart in the same way.
+    Raises:
+        ZeroDivisionError: The answer to a choice with a number is a quotient by zero.
     """
-    gold_parts, answer_parts = take_apart(gold), take_apart(answer)
-    if gold_parts is None or answer_parts is None:
+    # Not for math-verify: as a formula a word is a product of letters, equal to its anagrams.
+    gold_words = read_words(gold)
+    if gold_words is not None:
+        is_right = gold_words == normalise_words(answer)
+        return MathVerdict(1.0 if is_right else 0.0, "string")
+
+    # `(B) 14` is answered by `B` and by `14`.
+    gold_choice, gold_content = split_choice(gold)
+    if gold_choice is not None and read_choice(answer) == gold_choice:
+        return MathVerdict(1.0, "string")
+    if _is_number(gold_content):
+        return _compare_exactly(gold_content, answer)
+    gold_choices = read_choices(gold)
+    if gold_choices is not None and read_choices(answer) == gold_choices:
+        return MathVerdict(1.0, "string")
+
+    gold_in_base = read_number_in_base(gold)
+    if gold_in_base is None:
         return None
-    gold_parts, answer_parts = _cells(gold_parts), _cells(answer_parts)
-    values = [_read(element) for element in gold_parts.elements]
-    if not any(value is not None for value in values):
-        return None
-    how = order(gold_parts.kind, answer_parts.kind, len(values), len(answer_parts.elements))
-    if how == "different":
-        return Remainder((0.0, "failed", "the box holds another kind of collection"))
-    if how == "tuple":
-        return _remainder_of_tuples(gold_parts, answer_parts, values)
-    if how in ("set", "list"):
-        return _remainder_of_lists(gold_parts, answer_parts, values)
-    return None
-
-
-def _read(text: str) -> Value | None:
-    try:
-        return read_value(text)
-    except ZeroDivisionError:
-        return None
-
-
-def _cells(parts: ElementTexts) -> ElementTexts:
-    """Return a matrix as one tuple of its cells, with the lengths of its rows in its kind; others as they are."""
-    if parts.kind != "matrix":
-        return parts
-    rows = [row.split("&") for row in parts.elements]
-    shape = "x".join(str(len(row)) for row in rows)
-    return ElementTexts(f"matrix {shape}", tuple(cell.strip() for row in rows for cell in row))
-
-
-def _remainder_of_tuples(
-    gold: ElementTexts, answer: ElementTexts, values: Sequence[Value | None]
-) -> Remainder:
-    if len(gold.elements) != len(answer.elements):
-        return Remainder((0.0, "failed", "the box holds another number of values"))
-    pairs = []
-    for value, one, other in zip(values, gold.elements, answer.elements, strict=True):
-        if value is None:
-            pairs.append((one, other))
-        elif (given := _read(other)) is None:
-            return Remainder((0.0, "failed", _ELEMENT_NOT_READ))
-        elif not same_value(value, given):
-            return Remainder((0.0, "numeric", None))
-    if len(pairs) == 1:
-        return Remainder(None, *pairs[0], tuple(pairs))
-    ones, others = (f"({', '.join(texts)})" for texts in zip(*pairs, strict=True))
-    return Remainder(None, ones, others, tuple(pairs))
-
-
-def _remainder_of_lists(
-    gold: ElementTexts, answer: ElementTexts, values: Sequence[Value | None]
-) -> Remainder:
-    left = list(zip(answer.elements, map(_read, answer.elements), strict=True))
-    for value in values:
-        if value is None:
-            continue
-        same = [one for one in left if one[1] is not None and same_value(value, one[1])]
-        if not same:
-            return Remainder(
-                (0.0, "failed", "the box does not hold one of the numbers, worked out")
-            )
-        left.remove(same[0])
-    formulas = [one for value, one in zip(values, gold.elements, strict=True) if value is None]
-    others = [text for text, _ in left]
-    if not others or (len(formulas) != len(others) and gold.kind != "{}"):
-        return Remainder((0.0, "failed", "the box holds another number of values"))
-    if len(formulas) == len(others) == 1:
-        return Remainder(None, formulas[0], others[0], ((formulas[0], others[0]),))
-    return Remainder(None, f"\\{{{', '.join(formulas)}\\}}", f"\\{{{', '.join(others)}\\}}")
-
-
-def _words(gold: str, answer: str) -> tuple[float, str, str | None] | None:
-    """Return the verdict on a gold of words or choices, or on numbers with a base; None for others."""
-    # As a formula a word is a product of letters, equal to its anagrams.
-    if (text := words(gold)) is not None:
-        return float(text == spoken(answer)), "string", None
-    chosen, content = choice_and_content(gold)
-    if chosen is not None and choice(answer) == chosen:
-        return 1.0, "string", None
-    if _is_number(content):
-        return _exact(content, answer)
-    if (several_chosen := choices(gold)) is not None and choices(answer) == several_chosen:
-        return 1.0, "string", None
-    if (based_on := based(gold)) is None:
-        return None
-    # The answer may leave out the base.
-    read = based(answer) or based(f"{answer}_{based_on[1]}")
-    return float(read == based_on), "numeric", None
+    answer_in_base = read_number_in_base(answer)
+    if answer_in_base is None:  # the answer may leave out the base
+        _, base = gold_in_base
+        answer_in_base = read_number_in_base(f"{answer}_{base}")
+    return MathVerdict(1.0 if answer_in_base == gold_in_base else 0.0, "numeric")
 
 
 def _is_number(text: str) -> bool:
@@ -434,133 +540,341 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _text(answer: str) -> str:  # equal forms mean equal answers
-    text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r"\1", tidy(answer)).strip().rstrip(".")
-    return re.sub(r"(?<!\w) | (?!\w)", "", text)
+# --- collections of plain numbers and formulas
 
 
-def _fault(gold: str) -> str | None:
-    """Return why a gold that is no plain number has no value; None if it has one."""
-    if not gold:
-        return "is empty"
-    if not re.search(r"\w", gold) or _empty(unwrapped(gold)):
-        return "has no letter or digit"
-    if re.search(r"\\f?box(?:ed)?(?![A-Za-z])", unwrapped(gold)):
-        return "is a whole solution: give what is in its box alone"
-    if re.search(r"^[*/=^]|[-+*/=^_\\]$", gold):
-        return "begins or ends with an operator"
-    depths = [
-        0,
-        *accumulate(1 if brace == "{" else -1 for brace in re.findall(r"(?<!\\)[{}]", gold)),
-    ]
-    return "has unbalanced braces" if depths[-1] or min(depths) < 0 else None
+class RemainingFormulas(NamedTuple):
+    """The formulas of two collections whose plain numbers are the same.
+
+    Attributes:
+        gold: The gold's formulas: a collection, or the one formula.
+        answer: The answer's.
+        pairs: The formulas of gold and answer that belong together; empty if that is not known.
+    """
+
+    gold: str
+    answer: str
+    pairs: tuple[tuple[str, str], ...] = ()
 
 
-def _first_number(gold: str) -> str:
-    r"""Return the number that a chain of numbers such as `2/3 \approx 0.67` begins with; any other gold as it is."""
-    first, *others = re.split(r" ?(?:=|\\approx(?![A-Za-z])) ?", gold)
-    return first if others and all(map(_is_number, (first, *others))) else gold
+def _compare_numbers_of_collections(
+    gold: str, answer: str
+) -> MathVerdict | RemainingFormulas | None:
+    r"""Compare the plain numbers of two collections exactly; the formulas in them remain.
+
+    `("(1, \sqrt{2})", "(1, x)")` have the formulas `\sqrt{2}` and `x` to be compared.
+
+    Returns:
+        The verdict if the numbers decide, or the formulas that remain. None if the gold is no
+        collection with a plain number in it, or the two have to be compared as a whole.
+    """
+    gold_texts = split_collection(gold)
+    answer_texts = split_collection(answer)
+    if gold_texts is None or answer_texts is None:
+        return None
+    gold_texts = _flatten_matrix(gold_texts)
+    answer_texts = _flatten_matrix(answer_texts)
+    gold_values = [_read_element(text) for text in gold_texts.elements]
+    if all(value is None for value in gold_values):
+        return None
+    rule = comparison_rule(
+        gold_kind=gold_texts.kind,
+        answer_kind=answer_texts.kind,
+        gold_count=len(gold_texts.elements),
+        answer_count=len(answer_texts.elements),
+    )
+    if rule == "different":
+        return _refuse("the box holds another kind of collection")
+    if rule == "tuple":
+        return _compare_numbers_of_tuples(gold_texts, answer_texts, gold_values)
+    if rule in ("set", "list"):
+        return _compare_numbers_of_lists(gold_texts, answer_texts, gold_values)
+    return None
 
 
-def _bare(gold: str, answer: str) -> tuple[str, str]:
-    """Return both without units and degree signs, which math-verify would take for letters and powers."""
-    if (";" in gold) != (";" in answer) and "=" in gold and "=" in answer:  # lists of equations
-        gold, answer = gold.replace(";", ","), answer.replace(";", ",")
-    (gold, unit), (answer, other) = split_unit(formula(gold)), split_unit(formula(answer))
-    if unit and other and unit != other:
-        gold, answer = f"{gold} \\text{{{unit}}}", f"{answer} \\text{{{other}}}"
-    degrees = "^{\\circ}" if _ANGLE.search(gold + answer) else ""
-    return gold.replace("°", degrees), answer.replace("°", degrees)
+def _read_element(text: str) -> Value | None:
+    """Return the value of an element of plain numbers; None for a formula, and for `1/0`."""
+    try:
+        return read_value(text)
+    except ZeroDivisionError:
+        return None
 
 
-def _math_verify(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
-    request, died = {"gold": gold, "answer": answer, "seconds": deadline}, ""
-    for _ in range(
-        2
-    ):  # a worker that dies once may be the machine's fault; twice on the same answer is the answer's
+def _flatten_matrix(collection: ElementTexts) -> ElementTexts:
+    """Return a matrix as one tuple of its cells; other collections as they are.
+
+    The kind has the length of each row, so that only matrices of one shape are compared:
+    `("matrix", ("1 & x", "3 & 4")) -> ("matrix 2x2", ("1", "x", "3", "4"))`.
+    """
+    if collection.kind != "matrix":
+        return collection
+    cells: list[str] = []
+    row_lengths = []
+    for row in collection.elements:
+        row_cells = row.split("&")
+        row_lengths.append(str(len(row_cells)))
+        cells += [cell.strip() for cell in row_cells]
+    return ElementTexts(f"matrix {'x'.join(row_lengths)}", tuple(cells))
+
+
+def _compare_numbers_of_tuples(
+    gold: ElementTexts, answer: ElementTexts, gold_values: Sequence[Value | None]
+) -> MathVerdict | RemainingFormulas:
+    """Compare the plain numbers of two tuples, each with the element at the same place.
+
+    Args:
+        gold: The gold's elements.
+        answer: The answer's elements.
+        gold_values: The values of the gold's elements, None for a formula; not all are formulas.
+
+    Returns:
+        The verdict if the answer is wrong already, else the formulas that remain.
+    """
+    if len(gold.elements) != len(answer.elements):
+        return _refuse("the box holds another number of values")
+    pairs = []
+    for gold_value, gold_text, answer_text in zip(
+        gold_values, gold.elements, answer.elements, strict=True
+    ):
+        if gold_value is None:
+            pairs.append((gold_text, answer_text))
+            continue
+        answer_value = _read_element(answer_text)
+        if answer_value is None:
+            return _refuse(_ELEMENT_NOT_READ)
+        if not same_value(gold_value, answer_value):
+            return MathVerdict(0.0, "numeric")
+
+    if len(pairs) == 1:
+        gold_formula, answer_formula = pairs[0]
+        return RemainingFormulas(gold_formula, answer_formula, tuple(pairs))
+    gold_formulas, answer_formulas = zip(*pairs, strict=True)
+    gold_tuple = f"({', '.join(gold_formulas)})"
+    answer_tuple = f"({', '.join(answer_formulas)})"
+    return RemainingFormulas(gold_tuple, answer_tuple, tuple(pairs))
+
+
+def _compare_numbers_of_lists(
+    gold: ElementTexts, answer: ElementTexts, gold_values: Sequence[Value | None]
+) -> MathVerdict | RemainingFormulas:
+    """Compare the plain numbers of two lists or sets, in any order.
+
+    Each number of the gold has to be in the answer. What is left of the answer are its formulas.
+
+    Args:
+        gold: The gold's elements.
+        answer: The answer's elements.
+        gold_values: The values of the gold's elements, None for a formula; not all are formulas.
+
+    Returns:
+        The verdict if the answer is wrong already, else the formulas that remain.
+    """
+    answer_formulas = list(answer.elements)
+    answer_values = [_read_element(text) for text in answer.elements]
+    gold_formulas = []
+    for gold_value, gold_text in zip(gold_values, gold.elements, strict=True):
+        if gold_value is None:
+            gold_formulas.append(gold_text)
+            continue
+        index = _find_same_value(gold_value, answer_values)
+        if index is None:
+            return _refuse("the box does not hold one of the numbers, worked out")
+        del answer_formulas[index]
+        del answer_values[index]
+
+    # In a set, elements may be repeated.
+    counts_differ = len(gold_formulas) != len(answer_formulas)
+    if not answer_formulas or (counts_differ and gold.kind != "{}"):
+        return _refuse("the box holds another number of values")
+    if len(gold_formulas) == len(answer_formulas) == 1:
+        pair = (gold_formulas[0], answer_formulas[0])
+        return RemainingFormulas(gold_formulas[0], answer_formulas[0], pairs=(pair,))
+    gold_set = f"\\{{{', '.join(gold_formulas)}\\}}"
+    answer_set = f"\\{{{', '.join(answer_formulas)}\\}}"
+    return RemainingFormulas(gold_set, answer_set)
+
+
+def _find_same_value(gold_value: Value, answer_values: Sequence[Value | None]) -> int | None:
+    """Return the index of the first answer value that is the same as the gold's; None without."""
+    for index, answer_value in enumerate(answer_values):
+        if answer_value is not None and same_value(gold_value, answer_value):
+            return index
+    return None
+
+
+# --- math-verify
+
+_workers = Pool(Path(__file__).with_name("worker.py"))
+
+
+def ask(workers: Pool, needs: str, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+    """Return the reply of a worker process to a request.
+
+    Args:
+        workers: The pool of processes.
+        needs: The package that the workers import, for the message if none can start.
+        request: What is asked.
+        deadline: Timeout in seconds, from when the worker gets the request.
+
+    Raises:
+        GraderFailure: No worker can start.
+        Deadline: The worker exceeded the timeout, and was killed.
+        Died: The worker died of the request.
+    """
+    try:
+        return workers.ask(request, deadline)
+    except StartFailure as error:
+        raise GraderFailure(
+            f"the grader's process cannot start: {error}; check that {needs} imports"
+        ) from error
+
+
+def _ask_math_verify(gold: str, answer: str, deadline: float) -> MathVerdict:
+    """Return whether math-verify takes two formulas for equal.
+
+    Args:
+        gold: The gold's formula.
+        answer: The answer's formula.
+        deadline: Timeout in seconds.
+    """
+    request = {"gold": gold, "answer": answer, "seconds": deadline}
+    error_message = ""
+    # A worker that dies once may be the machine's fault; if it dies twice, the answer killed it.
+    for _ in range(2):
         try:
             reply = ask(_workers, "math-verify", request, deadline)
-            return (
-                float(reply["equal"]),
-                "failed" if "error" in reply else "math-verify",
-                reply.get("error"),
-            )
         except Deadline:
-            return 0.0, "timeout", f"comparing took over {deadline:g} s"
+            return MathVerdict(0.0, "timeout", f"comparing took over {deadline:g} s")
         except Died as error:
-            died = f"comparing killed the grader's process: {error}"
-    return 0.0, "failed", died
+            error_message = f"comparing killed the grader's process: {error}"
+            continue
+        how = "failed" if "error" in reply else "math-verify"
+        return MathVerdict(float(reply["equal"]), how, reply.get("error"))
+    return _refuse(error_message)
 
 
-_UNWORKED = re.compile(
-    r"\d \d|[+*!^]|(?<=[\w)}]) ?-|/.*/|\) ?\( ?-?[\d.]|\d ?\( ?[\d.]|\) ?\d|\\sqrt"
-    r"|\\(?:cdot|times|div|ast|binom|gcd|lcm|[bp]?mod|lfloor|lceil|operatorname|[lr]?vert|log|ln|lg|exp"
-    r"|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?)(?![A-Za-z])|[|]"
-)
-_EITHER_SIGN = re.compile(r"\\(?:pm|mp)(?![A-Za-z])|[±∓]")
+_ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+
+
+def _write_for_math_verify(gold: str, answer: str) -> tuple[str, str]:
+    r"""Return both formulas without what math-verify misreads: units and degree signs.
+
+    It takes the letters of a unit for a product, and `^\circ` for a power. So
+    `("5 \text{ cm}", "5") -> ("5", "5")`; units that differ stay as texts.
+    """
+    are_lists_of_equations = "=" in gold and "=" in answer
+    if are_lists_of_equations and (";" in gold) != (";" in answer):
+        gold = gold.replace(";", ",")
+        answer = answer.replace(";", ",")
+
+    gold, gold_unit = split_unit(adapt_to_math_verify(gold))
+    answer, answer_unit = split_unit(adapt_to_math_verify(answer))
+    if gold_unit and answer_unit and gold_unit != answer_unit:
+        gold = f"{gold} \\text{{{gold_unit}}}"
+        answer = f"{answer} \\text{{{answer_unit}}}"
+
+    # `\sin 30°` is not `\sin 30`, but elsewhere `30°` may be answered by `30`.
+    has_angle_function = _ANGLE_FUNCTION.search(gold + answer) is not None
+    degree_sign = "^{\\circ}" if has_angle_function else ""
+    return gold.replace("°", degree_sign), answer.replace("°", degree_sign)
+
+
+# --- refusals
+
+_PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])|[±∓]")
 _PRIME = re.compile(r"'|\\prime(?![A-Za-z])")
-_GOES_ON = re.compile(r"\\(?:[lcdv]?dots[bcimo]?)(?![A-Za-z])|…|\.\.\.")
-# Numbers in other notations, and powers of 0.
-_OTHERWISE = re.compile(r"(?<![\w.])0[xXoObB][\da-fA-F]|(?<=[\d.)]) ?_|(?<![\d.])0(?:\.0*+)? ?\^")
-_INFINITE = re.compile(
-    r"\\infty(?![A-Za-z])|(?<![A-Za-z\\])(?:nan|inf(?:inity)?|oo|zoo)(?![A-Za-z])", re.IGNORECASE
-)
-_GREEK = (
-    r"(?:[a-z]*(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi|chi"
-    r"|psi|omega)|ell|hbar)(?![A-Za-z])"
-)
-_WORDS = re.compile(r"\\(?:text|mathrm) ?\{[^{}]*\}")
-_COMMAND = re.compile(
-    rf"{_WORDS.pattern}"
-    r"|\\(?:begin|end) ?\{[^{}]*\}(?: ?\{[clr| ]*\})?"
-    rf"|\\(?!{_GREEK})[A-Za-z]+|(?<![A-Za-z])(?:pi|sqrt|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?![A-Za-z])",
-    re.IGNORECASE,
-)
+_DOTS = re.compile(r"\\(?:[lcdv]?dots[bcimo]?)(?![A-Za-z])|…|\.\.\.")
+# Sums, products, integrals, limits, extrema, determinants and derivatives.
 _UNEVALUATED = re.compile(
-    r"[∫∑∏]|(?<![A-Za-z])\\?(?:i*int|oint|sum|prod|coprod|lim|limsup|liminf)(?![A-Za-z])|\\big(?:cup|cap)(?![A-Za-z])"
-    r"|\\operatorname\*? ?\{ ?(?:lim|int|sum|prod|max|min|sup|inf)|\\(?:max|min|sup|inf|det)(?![A-Za-z])"
-    r"|\\frac ?\{ ?(?:d|\\partial|\\mathrm ?\{ ?d ?\})(?: ?\^ ?\{?\w\}?)? ?\} ?\{ ?(?:d|\\partial|\\mathrm)"
+    r"[∫∑∏]"
+    r"|(?<![A-Za-z])\\?(?:i*int|oint|sum|prod|coprod|lim|limsup|liminf)(?![A-Za-z])"
+    r"|\\big(?:cup|cap)(?![A-Za-z])"
+    r"|\\operatorname\*? ?\{ ?(?:lim|int|sum|prod|max|min|sup|inf)"
+    r"|\\(?:max|min|sup|inf|det)(?![A-Za-z])"
+    r"|\\frac ?\{ ?(?:d|\\partial|\\mathrm ?\{ ?d ?\})(?: ?\^ ?\{?\w\}?)? ?\}"
+    r" ?\{ ?(?:d|\\partial|\\mathrm)"
 )
 
 
-def refusal(gold: str, answer: str) -> str | None:
-    """Return why an answer is not paid for a gold, both tidy; None if it may be."""
-    if re.search(r"\\f?box(?:ed)?(?![A-Za-z])", answer):
+def find_refusal(gold: str, answer: str) -> str | None:
+    """Return why an answer cannot be right, whatever its value; None if it may be right.
+
+    An answer is refused if it says more than one thing while the gold says one, or leaves to the
+    grader what the question asks for. What the gold itself has is never a reason.
+
+    Args:
+        gold: The gold, prepared by `prepare_texts`.
+        answer: The answer, prepared in the same way.
+    """
+    if _BOX_COMMAND.search(answer):
         return "the box holds another box and more; it needs the answer alone"
-    if _empty(answer):
+    if _is_empty(answer):
         return "the box holds no letter or digit; it needs the answer"
     if _UNEVALUATED.search(answer) and not _UNEVALUATED.search(gold):
         return "the box holds a sum, product, integral or limit; it needs its value"
     if _PRIME.search(answer) and not _PRIME.search(gold):
         return "the box holds a prime; it needs the answer alone"
-    if _GOES_ON.search(answer) and not _GOES_ON.search(gold):
+    if _DOTS.search(answer) and not _DOTS.search(gold):
         return "the box holds values that go on; it needs those that are asked for"
-    if _EITHER_SIGN.search(answer) and not (_EITHER_SIGN.search(gold) or several(gold)):
+
+    gold_has_several = has_several_values(gold) or _PLUS_MINUS.search(gold) is not None
+    if _PLUS_MINUS.search(answer) and not gold_has_several:
         return "the box holds two values; it needs the one value"
-    if several(gold) or gold.startswith("\\{") or _EITHER_SIGN.search(gold):
+    if gold_has_several or gold.startswith("\\{"):
         return None
-    if related := len(RELATION.findall(gold)):
-        chain = related == 1 and len(RELATION.findall(answer)) > 1
-        return "the box holds a chain of relations; it needs one" if chain else None
-    if RELATION.search(answer) or several(answer):
+
+    # From here on the gold is one relation or one value.
+    gold_relations = len(RELATION.findall(gold))
+    if gold_relations:
+        answer_relations = len(RELATION.findall(answer))
+        if gold_relations == 1 and answer_relations > 1:
+            return "the box holds a chain of relations; it needs one"
+        return None
+    if RELATION.search(answer) or has_several_values(answer):
         return "the box holds a relation or several values; it needs the one value"
     if _is_number(gold):
-        return _why_no_number(answer)
+        return _find_fault_of_number(answer)
     return None
 
 
-_NOTHING_IN_WORDS = re.compile(
+_GROUPING_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
+
+def has_several_values(text: str) -> bool:
+    """Return whether there is a comma outside all brackets, or a line break outside a matrix."""
+    if "\\\\" in text and "\\begin" not in text:
+        return True
+    depth = 0
+    for mark in re.findall(r"[()\[\]{},]", _GROUPING_COMMA.sub("", text)):
+        if mark in "([{":
+            depth += 1
+        elif mark in ")]}":
+            depth -= 1
+        elif depth == 0:
+            return True
+    return False
+
+
+_EMPTY_TEXT_COMMAND = re.compile(
     r"\\(?:text|math(?:rm|bf|it|bb|cal|sf|tt)|boldsymbol|operatorname) ?\{\W*\}"
 )
 
 
-def _empty(text: str) -> bool:
-    """Return whether a tidy text holds nothing but marks, and words that are empty."""
-    return not re.search(r"[^\W_]|∅|∞", _NOTHING_IN_WORDS.sub("", text))
+def _is_empty(text: str) -> bool:
+    r"""Return whether a text has no letter or digit outside of empty commands: `\text{ }.`, `--`."""
+    return not re.search(r"[^\W_]|∅|∞", _EMPTY_TEXT_COMMAND.sub("", text))
 
 
-def _why_no_number(answer: str) -> str | None:
-    """Return what an answer to a number is, if it holds words or unworked arithmetic."""
+# Arithmetic: `3 4`, an operator, `2(3)`, a root or function, a vertical bar.
+_UNWORKED = re.compile(
+    r"\d \d|[+*!^]|(?<=[\w)}]) ?-|/.*/|\) ?\( ?-?[\d.]|\d ?\( ?[\d.]|\) ?\d|\\sqrt"
+    r"|\\(?:cdot|times|div|ast|binom|gcd|lcm|[bp]?mod|lfloor|lceil|operatorname|[lr]?vert"
+    r"|log|ln|lg|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?)(?![A-Za-z])|[|]"
+)
+
+
+def _find_fault_of_number(answer: str) -> str | None:
+    """Return what disqualifies an answer to a plain number: words or arithmetic; None if nothing."""
     if "\\text" in answer:
         return "the box holds a number and words; it needs the number and at most its unit"
     if _UNWORKED.search(answer):
@@ -568,34 +882,49 @@ def _why_no_number(answer: str) -> str | None:
     return None
 
 
-def _no_value(gold: str, answer: str) -> str | None:
-    """Return why an answer that math-verify takes for one value is none, both tidy; None if it is one."""
-    # It reads `0x2A` as a product with 0, `1_0` without its subscript, and 1 for whatever is put to the power of 0.
-    if several(gold) or gold.startswith("\\{") or RELATION.search(gold):
+# math-verify takes `0x2A` for a product with 0, drops the base of `10_2`, and takes 0^0 for 1.
+_OTHER_NOTATION = re.compile(
+    r"(?<![\w.])0[xXoObB][\da-fA-F]|(?<=[\d.)]) ?_|(?<![\d.])0(?:\.0*+)? ?\^"
+)
+_INFINITE = re.compile(
+    r"\\infty(?![A-Za-z])|(?<![A-Za-z\\])(?:nan|inf(?:inity)?|oo|zoo)(?![A-Za-z])", re.IGNORECASE
+)
+_TEXT = re.compile(r"\\(?:text|mathrm) ?\{[^{}]*\}")
+
+
+def _find_misreading(gold: str, answer: str) -> str | None:
+    """Return why an answer is wrong although math-verify accepts it; None if it is right.
+
+    Args:
+        gold: The gold's formula.
+        answer: The answer's formula.
+    """
+    if has_several_values(gold) or gold.startswith("\\{") or RELATION.search(gold):
         return None
-    if _OTHERWISE.search(answer) and not _OTHERWISE.search(gold):
+    if _OTHER_NOTATION.search(answer) and not _OTHER_NOTATION.search(gold):
         return "the box holds a number in another notation or a power of 0; it needs the value"
     if _INFINITE.search(answer) and "," not in answer and not _INFINITE.search(gold):
         return "the box holds no finite value; it needs the value"
-    named = not _WORDS.sub("", gold).strip()  # `\text{(B)}`, of which `B` is the short form
-    if not named and _lettered(answer) and not _lettered(gold):
+    is_only_text = not _TEXT.sub("", gold).strip()  # `\text{(B)}` may be answered by `B`
+    if not is_only_text and _has_variable(answer) and not _has_variable(gold):
         return "the box holds a letter; it needs the value"
     return None
 
 
-def _lettered(
-    text: str,
-) -> bool:  # with a letter that stands for something: none of a command, a function or words
-    return re.search(r"[A-Za-z]", _COMMAND.sub(" ", text)) is not None
+# Letters that stand for a value, while other commands do not: `\alpha`, `\varphi`.
+_GREEK_NAME = (
+    r"(?:[a-z]*(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho"
+    r"|sigma|tau|upsilon|phi|chi|psi|omega)|ell|hbar)(?![A-Za-z])"
+)
+_TEXT_OR_COMMAND = re.compile(
+    rf"{_TEXT.pattern}"
+    r"|\\(?:begin|end) ?\{[^{}]*\}(?: ?\{[clr| ]*\})?"
+    rf"|\\(?!{_GREEK_NAME})[A-Za-z]+"
+    r"|(?<![A-Za-z])(?:pi|sqrt|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?![A-Za-z])",
+    re.IGNORECASE,
+)
 
 
-def several(text: str) -> bool:
-    """Return whether there is a comma outside all brackets, or a line break outside a matrix."""
-    if "\\\\" in text and "\\begin" not in text:
-        return True
-    depth = 0
-    for mark in re.findall(r"[()\[\]{},]", re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)):
-        depth += (mark in "([{") - (mark in ")]}")
-        if mark == "," and depth == 0:
-            return True
-    return False
+def _has_variable(text: str) -> bool:
+    """Return whether a text has a letter outside of words, commands and names of functions."""
+    return re.search(r"[A-Za-z]", _TEXT_OR_COMMAND.sub(" ", text)) is not None

@@ -1,187 +1,274 @@
-r"""Names in front of values: `x = 5`, `x \in [1, 2]`, `x = 1, y = 2`, `(x, y) = (1, 2)`, `f(0) = 2, f(1) = 5`.
+r"""Names in front of values: `x = 5`, `x \in [1, 2]`, `x = 1, y = 2`, `(x, y) = (1, 2)`.
 
-One name, however often it comes, is taken off, and several are a mapping: it is written as a tuple of the values, in
-the order of the gold's names.
+`strip_names` takes them off a gold answer and an answer. If all values have the same name, the
+values remain: `x = 2, x = 3` becomes `2, 3`. Several names are a mapping, which becomes a tuple of
+its values in the order of the gold's names: `y = 2, x = 1` becomes `(1, 2)` for the gold
+`x = 1, y = 2`. All texts here are those that `normalise_latex` returned.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .notation import RELATION
-from .values import readings, split_elements, take_apart
+from .values import ElementTexts, possible_values, split_collection, split_elements
 
-_LETTER = r"(?:\\Delta ?)?(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Omega|Phi))"
+_GREEK_LETTER = (
+    r"\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Omega|Phi)"
+)
+_LETTER = rf"(?:\\Delta ?)?(?:[A-Za-z]|{_GREEK_LETTER})"
 _EQUALS = r" ?(?:=|\\in(?![A-Za-z])|\\approx(?![A-Za-z])|≈) ?"
+# x, x', x_1, f(0), \Delta x, (x, y)
 _NAME = (
     rf"{_LETTER}'?(?: ?_ ?\{{?\w+ ?\}}?)?(?: ?\( ?[^()=]+\))?|\( ?[A-Za-z](?: ?, ?[A-Za-z])+ ?\)"
 )
-_NAMED = re.compile(rf"(?P<name>{_NAME}){_EQUALS}(?P<value>.+)", re.DOTALL)
-# Beside other names these are some, too: segments, angles and words.
+# Segments, angles and words, which are names only among several: \angle A = 30, AB = 5
 _LONG_NAME = r"(?:m? ?\\angle ?)?[A-Z]{1,3}|\|[A-Z]{1,3}\||\\text ?\{[^{}=]+\}|[A-Za-z][a-z]{2,20}"
-_NAMED_AMONG_OTHERS = re.compile(
+_ASSIGNMENT = re.compile(rf"(?P<name>{_NAME}){_EQUALS}(?P<value>.+)", re.DOTALL)
+_ASSIGNMENT_AMONG_OTHERS = re.compile(
     rf"(?P<name>{_NAME}|{_LONG_NAME}){_EQUALS}(?P<value>.+)", re.DOTALL
 )
-_TURNED = re.compile(rf"(?P<value>[^=]+?) ?= ?(?P<name>{_NAME})", re.DOTALL)
-# What an answer may call its value where the gold is a bare one; as a gold, `m + n = 5` is an equation.
-_DESCRIBED = re.compile(
-    r"(?:(?:\\angle ?)?[A-Z]{2,3}|\|[A-Za-z]{1,3}\||[a-z](?: ?[-+] ?[a-z])+|\\text ?\{[A-Za-z ]+\}|[A-Za-z][a-z]{2,20})"
-    r" ?= ?(?P<value>.+)",
+_REVERSED_ASSIGNMENT = re.compile(rf"(?P<value>[^=]+?) ?= ?(?P<name>{_NAME})", re.DOTALL)  # 5 = x
+# How an answer may call its value if the gold is a bare value. In a gold, `m + n = 5` is an equation.
+_DESCRIPTION = re.compile(
+    r"(?:(?:\\angle ?)?[A-Z]{2,3}|\|[A-Za-z]{1,3}\||[a-z](?: ?[-+] ?[a-z])+|\\text ?\{[A-Za-z ]+\}"
+    r"|[A-Za-z][a-z]{2,20}) ?= ?(?P<value>.+)",
     re.DOTALL,
 )
-_SOLUTION = re.compile(r"(?:[xzr]|\\lambda)_\{?\d\}?")
-_PLAIN_NAME = re.compile(r"(?P<letter>[A-Za-z])(?:_\{?(?P<index>\w+)\}?)?")
+_NUMBERED_SOLUTION = re.compile(r"(?:[xzr]|\\lambda)_\{?\d\}?")  # x_1, \lambda_{2}
+_PLAIN_NAME = re.compile(r"[A-Za-z](?:_\{?\w+\}?)?")
+_BLANKS_AND_BRACES = re.compile(r"[\s{}]")
+_BRACKETED_LIST = re.compile(
+    r"\((?P<round>[^()]*)\)|\\\{(?P<braces>(?:(?!\\[{}]).)*)\\\}", re.DOTALL
+)
+
+
+class Assignment(NamedTuple):
+    """A value and its name, which has neither blanks nor braces: `x_1` for `x_{1}`."""
+
+    name: str
+    value: str
 
 
 @dataclass(frozen=True)
-class Named:
-    """The values of a text, and the name of each; a name may come several times."""
+class Assignments:
+    """All values of a text with their names; a name may come several times."""
 
-    pairs: tuple[tuple[str, str], ...]
+    pairs: tuple[Assignment, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, each once."""
-        return tuple(dict.fromkeys(name for name, _ in self.pairs))
+        """The names, each once, in the order in which they first come."""
+        return tuple(dict.fromkeys(pair.name for pair in self.pairs))
 
     @property
     def is_mapping(self) -> bool:
-        """Whether there are several names, and each has as many values as the others."""
-        counts = {sum(name == one for one, _ in self.pairs) for name in self.names}
-        return len(self.names) > 1 and len(counts) == 1 and self._groups_are_whole()
-
-    def _groups_are_whole(self) -> bool:
-        size = len(self.names)
-        groups = [self.pairs[i : i + size] for i in range(0, len(self.pairs), size)]
-        return all({name for name, _ in group} == set(self.names) for group in groups)
+        """Whether there are several names, and they come in whole groups: `x=1, y=2, x=3, y=4`."""
+        names = _distinct_names(self.pairs)
+        groups = self._groups(len(names))
+        return len(names) > 1 and all(_distinct_names(group) == names for group in groups)
 
     @property
     def values(self) -> str:
-        """The values as a list."""
-        return ", ".join(value for _, value in self.pairs)
+        """The values as a list: `1, 2`."""
+        return ", ".join(pair.value for pair in self.pairs)
 
     def tuples(self, names: tuple[str, ...]) -> str:
-        """Return the values of a mapping as a tuple in the order of `names`, or as a list of such tuples."""
-        size = len(names)
-        groups = (dict(self.pairs[i : i + size]) for i in range(0, len(self.pairs), size))
-        return ", ".join(f"({', '.join(group[name] for name in names)})" for group in groups)
+        """Return the values of a mapping as tuples in the order of `names`: `(1, 2), (3, 4)`."""
+        tuples = []
+        for group in self._groups(len(names)):
+            value_of = dict(group)
+            coordinates = ", ".join(value_of[name] for name in names)
+            tuples.append(f"({coordinates})")
+        return ", ".join(tuples)
+
+    def _groups(self, size: int) -> list[tuple[Assignment, ...]]:
+        """Return the pairs in groups of `size` that follow each other."""
+        return [self.pairs[i : i + size] for i in range(0, len(self.pairs), size)]
 
 
-def unnamed(gold: str, answer: str) -> tuple[str, str]:
-    """Return both tidy texts without the names of their values, where these are the same or one has none."""
-    gold_named, answer_named = _named(gold), _named(answer)
-    if gold_named is not None and gold_named.is_mapping:
-        return _without_mapping(gold_named, answer, answer_named)
-    if gold_named is not None and len(gold_named.names) == 1:
-        return _without_name(gold, gold_named, answer, answer_named)
+def _distinct_names(pairs: tuple[Assignment, ...]) -> set[str]:
+    return {pair.name for pair in pairs}
+
+
+def strip_names(gold: str, answer: str) -> tuple[str, str]:
+    r"""Return gold and answer without the names of their values.
+
+    `("5", "x = 5") -> ("5", "5")`, `("x = 1, y = 2", "y = 2, x = 1") -> ("(1, 2)", "(1, 2)")`.
+    Names that differ stay, and so does an equation: `("x = 5", "y = 5") -> ("5", "y = 5")`.
+    """
+    gold_assignments = _read_assignments(gold)
+    answer_assignments = _read_assignments(answer)
+    if gold_assignments is not None:
+        if gold_assignments.is_mapping:
+            return _strip_mapping(gold_assignments, answer, answer_assignments)
+        if len(gold_assignments.names) == 1:
+            return _strip_single_name(gold, gold_assignments, answer, answer_assignments)
     if RELATION.search(gold):
         return gold, answer
-    if answer_named is not None and answer_named.is_mapping:
-        named_apart = not _number_solutions(answer_named.names)
-        return gold, answer_named.tuples(
-            _in_order(answer_named.names)
-        ) if named_apart else answer_named.values
-    if answer_named is not None and len(answer_named.names) == 1:
-        return gold, answer_named.values
-    described = _DESCRIBED.fullmatch(answer) or _TURNED.fullmatch(answer)
+    return gold, _strip_any_name(answer, answer_assignments)
+
+
+def _strip_any_name(answer: str, assignments: Assignments | None) -> str:
+    r"""Return an answer to a bare value without its names, whatever they are.
+
+    `"x = 5" -> "5"`, `"5 = x" -> "5"`, `"m + n = 5" -> "5"`, `"x = 2, y = 3" -> "(2, 3)"`.
+    """
+    if assignments is not None:
+        names = assignments.names
+        if assignments.is_mapping and not _are_numbered_solutions(names):
+            return assignments.tuples(_sort_names(names))
+        if assignments.is_mapping or len(names) == 1:
+            return assignments.values
+    described = _DESCRIPTION.fullmatch(answer) or _REVERSED_ASSIGNMENT.fullmatch(answer)
     if described is not None and not RELATION.search(described["value"]):
-        return gold, described["value"]
+        return described["value"]
+    return answer
+
+
+def _strip_mapping(
+    gold_assignments: Assignments, answer: str, answer_assignments: Assignments | None
+) -> tuple[str, str]:
+    """Return a gold that is a mapping, and its answer, without names.
+
+    Both become tuples if the answer has the same names. An answer without names is left as it is;
+    if it is a plain list of solutions that the gold only numbers, the gold is a list as well:
+    `("x_1 = 2, x_2 = 3", "3, 2") -> ("2, 3", "3, 2")`.
+    """
+    names = gold_assignments.names
+    gold_tuples = gold_assignments.tuples(names)
+    if (
+        answer_assignments is not None
+        and answer_assignments.is_mapping
+        and set(answer_assignments.names) == set(names)
+    ):
+        return gold_tuples, answer_assignments.tuples(names)
+    answer_elements = split_collection(answer)
+    is_unordered = answer_elements is not None and answer_elements.kind in ("", "{}")
+    if is_unordered and _are_numbered_solutions(names):
+        return gold_assignments.values, answer
+    return gold_tuples, answer
+
+
+def _are_numbered_solutions(names: tuple[str, ...]) -> bool:
+    """Return whether names such as `x_1` and `x_2` only number the solutions of one equation."""
+    letters = {name.partition("_")[0] for name in names}
+    return len(letters) == 1 and all(map(_NUMBERED_SOLUTION.fullmatch, names))
+
+
+def _strip_single_name(
+    gold: str,
+    gold_assignments: Assignments,
+    answer: str,
+    answer_assignments: Assignments | None,
+) -> tuple[str, str]:
+    """Return a gold with one name, such as `x = 5`, and its answer, without that name.
+
+    An answer with another name, or that is an equation, keeps it.
+    """
+    (name,) = gold_assignments.names
+    gold_values = gold_assignments.values
+    if answer_assignments is not None and answer_assignments.names == (name,):
+        return gold_values, answer_assignments.values
+    if not RELATION.search(answer):
+        return gold_values, answer
+
+    reversed_answer = _REVERSED_ASSIGNMENT.fullmatch(answer)  # 5 = x
+    if reversed_answer is not None:
+        answer_name = _BLANKS_AND_BRACES.sub("", reversed_answer["name"])
+        answer_value = reversed_answer["value"]
+        if answer_name == name and not RELATION.search(answer_value):
+            return gold_values, answer_value
+
+    # `y = 2x` may be answered by another equation for the same line, but `x = 5` only by its value.
+    if _has_exact_value(gold_values):
+        return gold_values, answer
     return gold, answer
 
 
-def _without_mapping(gold: Named, answer: str, answer_named: Named | None) -> tuple[str, str]:
-    values = gold.tuples(gold.names)
-    if (
-        answer_named is not None
-        and answer_named.is_mapping
-        and set(answer_named.names) == set(gold.names)
-    ):
-        return values, answer_named.tuples(gold.names)
-    parts = take_apart(answer)
-    if _number_solutions(gold.names) and parts is not None and parts.kind in ("", "{}"):
-        return gold.values, answer
-    return values, answer
-
-
-def _number_solutions(names: tuple[str, ...]) -> bool:
-    """Return whether names such as `x_1` and `x_2` only number the solutions of one equation."""
-    return len({name.partition("_")[0] for name in names}) == 1 and all(
-        map(_SOLUTION.fullmatch, names)
-    )
-
-
-def _without_name(
-    gold: str, gold_named: Named, answer: str, answer_named: Named | None
-) -> tuple[str, str]:
-    (name,) = gold_named.names
-    if answer_named is not None and answer_named.names == (name,):
-        return gold_named.values, answer_named.values
-    if not RELATION.search(answer):
-        return gold_named.values, answer
-    turned = _TURNED.fullmatch(answer)
-    if (
-        turned is not None
-        and re.sub(r"[\s{}]", "", turned["name"]) == name
-        and not RELATION.search(turned["value"])
-    ):
-        return gold_named.values, turned["value"]
-    # An equation may be the answer to an equation, but not to a number that has a name.
-    return (gold_named.values if _is_exact(gold_named.values) else gold), answer
-
-
-def _is_exact(text: str) -> bool:
+def _has_exact_value(text: str) -> bool:
     try:
-        return bool(readings(text))
+        return bool(possible_values(text))
     except ZeroDivisionError:
         return False
 
 
-def _named(text: str) -> Named | None:
-    """Return names and values of a text; None where a value has no name of its own, or is a relation."""
+def _read_assignments(text: str) -> Assignments | None:
+    r"""Return the names and values of a text; None if a value has no name, or is a relation itself.
+
+    The text may be one assignment, or several with commas or words between them, in brackets too:
+    `x = 1, y = 2`, `\{x = 1, x = 2\}`.
+    """
     if RELATION.search(text) is None:
         return None
-    whole = _NAMED.fullmatch(text)
-    if whole is not None and not RELATION.search(whole["value"]):
-        return Named(tuple(_pairs(whole)))
-    parts = [part for part in split_elements(_without_brackets(text)) if part]
-    matches = [_NAMED_AMONG_OTHERS.fullmatch(part) for part in parts]
-    pairs = []
-    for match in matches:
+    single = _ASSIGNMENT.fullmatch(text)
+    if single is not None and not RELATION.search(single["value"]):
+        return Assignments(tuple(_split_assignment(single)))
+    elements = [element for element in split_elements(_strip_brackets(text)) if element]
+    pairs: list[Assignment] = []
+    for element in elements:
+        match = _ASSIGNMENT_AMONG_OTHERS.fullmatch(element)
         if match is None or RELATION.search(match["value"]):
             return None
-        pairs += _pairs(match)
-    return Named(tuple(pairs)) if len(matches) > 1 else None
+        pairs += _split_assignment(match)
+    return Assignments(tuple(pairs)) if len(elements) > 1 else None
 
 
-def _pairs(match: re.Match[str]) -> list[tuple[str, str]]:
-    """Return the names and values of `name = value`; of `(x, y) = (1, 2), (3, 4)` those of the coordinates."""
-    name, value = re.sub(r"[\s{}]", "", match["name"]), match["value"].strip()
-    if name.startswith("(") and (points := _points(value, name.count(",") + 1)):
-        coordinates = re.findall("[A-Za-z]", name)
-        return [pair for point in points for pair in zip(coordinates, point, strict=True)]
-    return [(name, value)]
+def _split_assignment(match: re.Match[str]) -> list[Assignment]:
+    """Return the name and value of a match; for a point, those of each coordinate.
+
+    `x_{1} = 5` gives `x_1` and 5; `(x, y) = (1, 2), (3, 4)` gives x = 1, y = 2, x = 3, y = 4.
+    """
+    name = _BLANKS_AND_BRACES.sub("", match["name"])
+    value = match["value"].strip()
+    if name.startswith("("):
+        coordinate_names = re.findall("[A-Za-z]", name)
+        dimension = name.count(",") + 1
+        pairs: list[Assignment] = []
+        for point in _read_points(value, dimension):
+            for coordinate_name, coordinate in zip(coordinate_names, point, strict=True):
+                pairs.append(Assignment(coordinate_name, coordinate))
+        if pairs:
+            return pairs
+    return [Assignment(name, value)]
 
 
-def _points(text: str, dimension: int) -> list[tuple[str, ...]]:
-    """Return the elements of a tuple or of a list of tuples, if all have that many; none for other texts."""
-    parts = take_apart(text)
-    if parts is None or parts.kind not in ("", "()"):
+def _read_points(text: str, dimension: int) -> list[tuple[str, ...]]:
+    """Return the coordinates of a point, or of each point of a list; none for other texts.
+
+    `"(1, 2), (3, 4)" -> [("1", "2"), ("3", "4")]` for two dimensions.
+    """
+    collection = split_collection(text)
+    if collection is None or collection.kind not in ("", "()"):
         return []
-    tuples = [parts] if parts.kind == "()" else [take_apart(element) for element in parts.elements]
-    points = [point.elements for point in tuples if point is not None and point.kind == "()"]
-    whole = len(points) == len(tuples) and all(len(point) == dimension for point in points)
-    return points if whole else []
+    candidates: list[ElementTexts | None]
+    if collection.kind == "()":
+        candidates = [collection]
+    else:
+        candidates = [split_collection(element) for element in collection.elements]
+    points = []
+    for candidate in candidates:
+        if candidate is None or candidate.kind != "()" or len(candidate.elements) != dimension:
+            return []
+        points.append(candidate.elements)
+    return points
 
 
-def _without_brackets(text: str) -> str:
-    """Return a text without the brackets or set braces around all of it."""
-    match = re.fullmatch(
-        r"\((?P<round>[^()]*)\)|\\\{(?P<braces>(?:(?!\\[{}]).)*)\\\}", text, re.DOTALL
-    )
-    return text if match is None else (match["round"] or match["braces"] or "").strip()
+def _strip_brackets(text: str) -> str:
+    r"""Return a text without the round brackets or set braces around all of it."""
+    bracketed = _BRACKETED_LIST.fullmatch(text)
+    if bracketed is None:
+        return text
+    return (bracketed["round"] or bracketed["braces"] or "").strip()
 
 
-def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names in the order that coordinates have: that of the alphabet or of their indices, else as written."""
-    return tuple(sorted(names)) if all(map(_PLAIN_NAME.fullmatch, names)) else names
+def _sort_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names in the usual order of coordinates.
+
+    It is that of the alphabet or of their indices; names such as `f(0)` and words stay as written.
+    """
+    if all(map(_PLAIN_NAME.fullmatch, names)):
+        return tuple(sorted(names))
+    return names

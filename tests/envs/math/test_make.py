@@ -247,7 +247,7 @@ def test_the_gold_is_in_nothing_that_the_agent_or_a_log_can_see(tmp_path, monkey
             bare.task,
             bare.tasks[0],
         ]
-    monkeypatch.setattr(grade, "_number", _broken)
+    monkeypatch.setattr(grade, "_compare_with_number", _broken)
     env.reset()
     seen += play(env, ["\\boxed{x}"])
     assert CANARY not in repr(seen)
@@ -261,7 +261,7 @@ def _broken(*_):
 
 
 def test_a_grader_that_cannot_run_never_scores_zero(monkeypatch):
-    monkeypatch.setattr(grade, "_math_verify", _broken)
+    monkeypatch.setattr(grade, "_ask_math_verify", _broken)
     env = make_math()
     env.reset(seed=0)
     env.task = replace(env.task, gold=r"\sqrt{2}")

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.envs.math.grading.names import unnamed
+from turngym.envs.math.grading.names import strip_names
 from turngym.envs.math.grading.notation import (
     RELATION,
-    based,
-    formula,
-    ranges,
+    adapt_to_math_verify,
+    normalise_latex,
+    normalise_words,
+    read_number_in_base,
+    read_words,
     split_unit,
-    spoken,
-    tidy,
-    unwrapped,
-    words,
+    unwrap,
+    write_as_intervals,
 )
 
 
@@ -47,8 +47,8 @@ from turngym.envs.math.grading.notation import (
     ],
 )
 def test_every_spelling_becomes_one(text, same):
-    assert tidy(text) == same
-    assert tidy(same) == same
+    assert normalise_latex(text) == same
+    assert normalise_latex(same) == same
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_every_spelling_becomes_one(text, same):
     ],
 )
 def test_what_is_around_all_of_an_answer_is_taken_away(text, inside):
-    assert unwrapped(tidy(text)) == inside
+    assert unwrap(normalise_latex(text)) == inside
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,20 @@ def test_what_is_around_all_of_an_answer_is_taken_away(text, inside):
     ],
 )
 def test_what_models_write_for_commands_becomes_commands(text, same):
-    assert tidy(text) == same
+    assert normalise_latex(text) == same
 
 
 @given(st.text(alphabet=r"\{}[]()$^_,.;:!%°~ 123abcifrtextsqpi+-=<>", max_size=80))
 def test_no_text_breaks_the_spelling(text):
-    once = tidy(text)
-    for make in (words, spoken, based, split_unit, formula, unwrapped):
+    once = normalise_latex(text)
+    for make in (
+        read_words,
+        normalise_words,
+        read_number_in_base,
+        split_unit,
+        adapt_to_math_verify,
+        unwrap,
+    ):
         make(once)
 
 
@@ -114,8 +121,17 @@ def test_no_text_breaks_the_spelling(text):
     [r"\frac", r"\frac{", r"\sqrt", "_{", r"\text{", "(", "{", "^(", r"\phantom", "1,", " "],
 )
 def test_hostile_texts_are_read_in_linear_time(piece):
-    once = tidy(piece * 20_000)  # in quadratic time this would outlast the test's timeout
-    for make in (words, spoken, based, split_unit, formula, unwrapped):
+    once = normalise_latex(
+        piece * 20_000
+    )  # in quadratic time this would outlast the test's timeout
+    for make in (
+        read_words,
+        normalise_words,
+        read_number_in_base,
+        split_unit,
+        adapt_to_math_verify,
+        unwrap,
+    ):
         make(once)
 
 
@@ -134,8 +150,8 @@ def test_hostile_texts_are_read_in_linear_time(piece):
     ],
 )
 def test_words_choices_and_times_are_told_from_formulas(gold, said):
-    assert words(tidy(gold)) == said
-    assert spoken(tidy(gold)) == said
+    assert read_words(normalise_latex(gold)) == said
+    assert normalise_words(normalise_latex(gold)) == said
 
 
 @pytest.mark.parametrize(
@@ -143,7 +159,7 @@ def test_words_choices_and_times_are_told_from_formulas(gold, said):
     ["abc", "C", r"\text{C}", "3:5", "19:60", "x+1", "12", r"\text{12}", r"5 \text{ cm}", "i"],
 )
 def test_formulas_are_no_words(gold):
-    assert words(tidy(gold)) is None
+    assert read_words(normalise_latex(gold)) is None
 
 
 @pytest.mark.parametrize(
@@ -174,7 +190,7 @@ def test_formulas_are_no_words(gold):
     ],
 )
 def test_numbers_with_a_base_have_its_value(text, value):
-    assert based(tidy(text)) == value
+    assert read_number_in_base(normalise_latex(text)) == value
 
 
 @pytest.mark.parametrize(
@@ -189,7 +205,7 @@ def test_numbers_with_a_base_have_its_value(text, value):
     ],
 )
 def test_a_unit_is_what_stands_behind_a_value(text, parts):
-    assert split_unit(tidy(text)) == parts
+    assert split_unit(normalise_latex(text)) == parts
 
 
 @pytest.mark.parametrize(
@@ -206,7 +222,7 @@ def test_a_unit_is_what_stands_behind_a_value(text, parts):
     ],
 )
 def test_formulas_are_written_as_math_verify_reads_them(text, read):
-    assert " ".join(formula(tidy(text)).split()) == " ".join(read.split())
+    assert " ".join(adapt_to_math_verify(normalise_latex(text)).split()) == " ".join(read.split())
 
 
 @pytest.mark.parametrize(
@@ -250,7 +266,7 @@ def test_formulas_are_written_as_math_verify_reads_them(text, read):
     ],
 )
 def test_a_value_loses_its_name_unless_the_names_differ(gold, answer, left):
-    assert unnamed(tidy(gold), tidy(answer)) == left
+    assert strip_names(normalise_latex(gold), normalise_latex(answer)) == left
 
 
 @pytest.mark.parametrize(
@@ -292,7 +308,7 @@ def test_a_value_loses_its_name_unless_the_names_differ(gold, answer, left):
     ],
 )
 def test_inequalities_for_one_letter_become_intervals_where_both_are_such(gold, answer, left):
-    assert ranges(tidy(gold), tidy(answer)) == left
+    assert write_as_intervals(normalise_latex(gold), normalise_latex(answer)) == left
 
 
 @pytest.mark.parametrize(
@@ -314,10 +330,10 @@ def test_other_texts_are_no_relations(text):
     st.text(alphabet="x<=, 1(]", max_size=30),
 )
 def test_no_text_breaks_the_reading(gold, answer):
-    ranges(*unnamed(tidy(gold), tidy(answer)))
+    write_as_intervals(*strip_names(normalise_latex(gold), normalise_latex(answer)))
 
 
 @pytest.mark.parametrize("piece", ["x=", "1<x<", "x<1 or ", "x_1=2,", "(x,", r"\in", "<", "1,"])
 def test_long_texts_are_read_in_linear_time(piece):
     text = piece * (5000 // len(piece))  # as long as an answer may be
-    ranges(*unnamed(text, text))
+    write_as_intervals(*strip_names(text, text))

@@ -1,10 +1,10 @@
 import pytest
 
 from turngym.envs.math.grading.signs import (
-    has_other_operators,
-    latex_calls,
-    latex_signs,
-    plain_operators,
+    has_algebra_operator,
+    program_to_latex,
+    unicode_to_latex,
+    use_plain_operators,
 )
 
 
@@ -46,7 +46,7 @@ from turngym.envs.math.grading.signs import (
     ],
 )
 def test_signs_are_written_as_latex_writes_them(text, latex):
-    assert latex_signs(text) == latex
+    assert unicode_to_latex(text) == latex
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,15 @@ def test_signs_are_written_as_latex_writes_them(text, latex):
     ],
 )
 def test_what_programs_print_is_written_as_latex_writes_it(text, latex):
-    assert latex_calls(text) == latex
+    assert program_to_latex(text) == latex
 
 
 def test_operators_of_algebra_can_be_read_as_plain_ones():
-    assert plain_operators(r"6 ⊗ 7 ∔ 1 ∸ 2") == r"6 \cdot  7 + 1 - 2"
-    assert has_other_operators(r"A \oplus B") and not has_other_operators(r"A \cdot B + 90^\circle")
+    assert use_plain_operators(r"6 ⊗ 7 ∔ 1 ∸ 2") == r"6 \cdot  7 + 1 - 2"
+    assert has_algebra_operator(r"A \oplus B") and not has_algebra_operator(
+        r"A \cdot B + 90^\circle"
+    )
 
 
 def test_many_calls_are_read_in_linear_steps():
-    assert latex_calls("sqrt(" * 400 + "2" + ")" * 400).count("sqrt") == 400
+    assert program_to_latex("sqrt(" * 400 + "2" + ")" * 400).count("sqrt") == 400

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from turngym.envs.math import MathGrader
+from turngym.envs.math.grading.grader import MathVerdict
 
 GRADER = MathGrader(deadline=60)
 
@@ -228,7 +229,8 @@ def test_hedges_are_not_paid(gold, answers):
 )
 def test_a_long_answer_is_read_in_milliseconds(monkeypatch, before, unit, behind):
     monkeypatch.setattr(
-        "turngym.envs.math.grading.grader._math_verify", lambda *_: (1.0, "math-verify", None)
+        "turngym.envs.math.grading.grader._ask_math_verify",
+        lambda *_: MathVerdict(1.0, "math-verify"),
     )
     text, spent = before + unit * (4900 // len(unit)) + behind, []
     for gold in ("42", "(1,2)", "x > 2"):

@@ -39,7 +39,7 @@ def test_it_says_why_it_cannot_compare(monkeypatch):
     def parse(_: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(worker, "_math_verify", lambda: (parse, None))
+    monkeypatch.setattr(worker, "_load_math_verify", lambda: (parse, None))
     reply = worker.handle({"gold": "x", "answer": "y", "seconds": 60.0})
     assert reply == {"equal": False, "error": "MemoryError"}
 
