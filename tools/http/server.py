@@ -1,7 +1,7 @@
 """What our servers share, on uvicorn: deadlines for clients, refusals, and memory limits.
 
 uvicorn implements HTTP. `patient_server` makes it close connections whose clients let it wait.
-`admit`, `body_of` and `refuse` are steps of an ASGI application, `HeldBytes` counts what all its
+`admit`, `body_of` and `refuse` are steps of an ASGI application, `MemoryUse` counts what all its
 requests hold in memory.
 """
 
@@ -126,9 +126,9 @@ async def send_refusal(refusal: Refusal, body: AsyncIterator[bytes], send: Send)
 
 
 class MemoryShare:
-    """The bytes that one request has in memory, counted in a `HeldBytes`."""
+    """The bytes that one request has in memory, counted in a `MemoryUse`."""
 
-    def __init__(self, pool: "HeldBytes") -> None:
+    def __init__(self, pool: "MemoryUse") -> None:
         self._pool = pool
         self.held = 0
         self._is_open = True
