@@ -202,7 +202,9 @@ def test_splits_share_no_task_and_variants_of_a_conversation_stay_together():
                 else [f"{c}_{number}" for c in bfcl.CONVERSATIONS]
             )
             found = {
-                tuple(split for split in ("train", "valid", "test") if bfcl._is_in_split(one, split))
+                tuple(
+                    split for split in ("train", "valid", "test") if bfcl._is_in_split(one, split)
+                )
                 for one in ids
             }
             assert len(found) == 1

@@ -229,16 +229,20 @@ def test_odd_values_are_shown(text):
 
 def test_calls_after_one_that_took_too_long_are_not_run_in_the_same_reply():
     hostile = Hostile()
-    first, second = run_calls(parse_calls("[double(times=40), enter(name='a')]"), {"Hostile": hostile})
+    first, second = run_calls(
+        parse_calls("[double(times=40), enter(name='a')]"), {"Hostile": hostile}
+    )
     assert "takes too long" in first and "have taken too long" in second and hostile.folder == {}
-    assert run_calls(parse_calls("[enter(name='a')]"), {"Hostile": hostile}) == ["None"] and hostile.folder == {
-        "a": {}
-    }
+    assert run_calls(parse_calls("[enter(name='a')]"), {"Hostile": hostile}) == [
+        "None"
+    ] and hostile.folder == {"a": {}}
     assert sys.getprofile() is None
 
 
 def test_what_a_reply_says_in_all_is_bounded():
-    results = run_calls(parse_calls(f"[{', '.join(['long(size=90000)'] * 5)}]"), {"Hostile": Hostile()})
+    results = run_calls(
+        parse_calls(f"[{', '.join(['long(size=90000)'] * 5)}]"), {"Hostile": Hostile()}
+    )
     assert [len(result) == 90000 for result in results] == [True, True, False, False, False]
     assert sum(map(len, results)) < calls.MAX_REPLY_CHARACTERS + 1000
 
