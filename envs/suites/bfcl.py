@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...tools.checks import cut_middle
-from ...tools.formats.foreign import foreign_call
+from ...tools.formats.foreign import find_foreign_call
 from ...tools.thoughts import thought_marks
 from ..outcomes import Reply, StopReason
 from ..spaces import TextSpace
@@ -123,7 +123,7 @@ class BFCL(TextEnv):
         if parse_calls(text):
             return reply
         function_names = [function["name"] for function in self._require_task().functions]
-        foreign_format = foreign_call(text, "pythonic", function_names)
+        foreign_format = find_foreign_call(text, "pythonic", function_names)
         if foreign_format is None:
             return reply
         return replace(reply, info={**reply.info, "foreign_call": foreign_format})

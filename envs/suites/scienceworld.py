@@ -25,7 +25,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ..household.env import one_command
+from ..household.env import extract_command
 from ..outcomes import EnvFailure, Reply, StopReason
 from ..rewards import Rewards
 from ..splits import check_split
@@ -97,7 +97,7 @@ class ScienceWorld(TextEnv):
     def on_step(self, text: str) -> Reply:
         """Carry out the one command of a reply."""
         world = self._require_world()
-        command, fault = one_command(text, "look around")
+        command, fault = extract_command(text, "look around")
         if not fault and len(command) > MAX_COMMAND_CHARACTERS:
             fault = (
                 f"this command has {len(command)} characters, and nothing was done; "

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...tools import Parsed, ToolCall, get_format
-from ...tools.formats.foreign import foreign_call
+from ...tools.formats.foreign import find_foreign_call
 from ..outcomes import EnvFailure, Reply, StopReason
 from ..splits import check_split
 from ..tasks import Message, check_known, choose_index, strict
@@ -163,7 +163,7 @@ class Tau2(TextEnv):
         parsed = self.format.parse(text, tool_names)
         if parsed.call is not None:
             return self._run_call(parsed.call)
-        foreign_format = foreign_call(
+        foreign_format = find_foreign_call(
             text, self.format.name, tool_names, malformed=parsed.error is not None
         )
         reply = self._answer_words(text, parsed)
