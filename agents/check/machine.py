@@ -51,7 +51,7 @@ def findings() -> Iterator[Finding]:
         version = _version(package)
         about = f"{package} {version}" if version else f"its package is not installed: {install}"
         yield Finding(f"suite {suite}", about, bool(version))
-    wrong = jvm.missing()
+    wrong = jvm.describe_missing()
     yield Finding(
         "suite ScienceWorld",
         wrong or f"scienceworld {_version('scienceworld')}, with Java",

@@ -1,9 +1,9 @@
-"""Suites of tool use that others publish, played as environments and scored as they score them.
+"""Published suites of tool use, played as environments and scored by their official scorers.
 
-- bfcl: `BFCL-v0`, calls of the Berkeley Function-Calling Leaderboard: one reply, or a conversation with live objects
-- calls: what a reply of that suite calls, read without running anything, run on the objects of an episode, and judged
+- bfcl: `BFCL-v0`, function calls of the Berkeley Function-Calling Leaderboard
+- calls: parses calls of that suite without evaluating them, runs them on objects, judges them
 - scienceworld: `ScienceWorld-v0`, experiments in a house, in the official simulator
-- jvm: the JVMs in which it runs
+- jvm: the JVMs in which that simulator runs
 - tau2: `Tau2-v0`, customer service with the tools and the evaluator of tau2-bench
 """
 

@@ -346,12 +346,12 @@ def suites(*only: str) -> Iterator[Place]:
     packages = {name for name in only or ("bfcl_eval", "tau2", "scienceworld") if find_spec(name)}
     if "bfcl_eval" in packages:
         from turngym.envs.suites.bfcl import CONVERSATIONS, SINGLE, make_bfcl
-        from turngym.envs.suites.calls import MODULES, SOURCES, official
+        from turngym.envs.suites.calls import MODULES, SOURCES, import_official
 
         calls: dict[str, tuple[str, ...]] = {}
         for name, module in MODULES.items():
             for method, function in inspect.getmembers(
-                getattr(official(f"{SOURCES}.{module}"), name), inspect.isfunction
+                getattr(import_official(f"{SOURCES}.{module}"), name), inspect.isfunction
             ):
                 if not method.startswith("_"):
                     calls[method] = tuple(inspect.signature(function).parameters)[1:]

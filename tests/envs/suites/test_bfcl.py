@@ -83,7 +83,7 @@ def package(tmp_path_factory):
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = text if isinstance(text, list) else [text]
         path.write_text(text if isinstance(text, str) else "\n".join(map(json.dumps, rows)))
-    cached = (bfcl._data, bfcl._category, bfcl._document, calls._checker)
+    cached = (bfcl._find_data_folder, bfcl._load_tasks, bfcl._load_documents, calls._import_checker)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield
@@ -186,10 +186,10 @@ def test_mistakes_are_named(options, error):
 
 def test_without_the_package_the_line_that_installs_it_is_said(monkeypatch):
     monkeypatch.setattr(bfcl, "find_spec", lambda name: None)
-    bfcl._data.cache_clear(), bfcl._category.cache_clear()
+    bfcl._find_data_folder.cache_clear(), bfcl._load_tasks.cache_clear()
     with pytest.raises(ValueError, match=r"not installed: pip install --no-deps bfcl-eval=="):
         registry.make("turngym/BFCL-v0")
-    bfcl._data.cache_clear()
+    bfcl._find_data_folder.cache_clear()
 
 
 def test_splits_share_no_task_and_variants_of_a_conversation_stay_together():
@@ -202,7 +202,9 @@ def test_splits_share_no_task_and_variants_of_a_conversation_stay_together():
                 else [f"{c}_{number}" for c in bfcl.CONVERSATIONS]
             )
             found = {
-                tuple(split for split in ("train", "valid", "test") if bfcl._is_in(one, split))
+                tuple(
+                    split for split in ("train", "valid", "test") if bfcl._is_in_split(one, split)
+                )
                 for one in ids
             }
             assert len(found) == 1

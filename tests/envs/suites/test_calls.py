@@ -6,7 +6,14 @@ import sys
 import pytest
 
 from turngym.envs.suites import calls
-from turngym.envs.suites.calls import Conversation, computed, described, judge, read, run
+from turngym.envs.suites.calls import (
+    Conversation,
+    describe_calls,
+    evaluate_arithmetic,
+    judge_reply,
+    parse_calls,
+    run_calls,
+)
 
 
 class Box:
@@ -31,7 +38,7 @@ class Box:
 
 
 def said(reply, box=None):
-    return run(read(reply), {"Box": box or Box()})
+    return run_calls(parse_calls(reply), {"Box": box or Box()})
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def said(reply, box=None):
     ],
 )
 def test_replies_are_read_as_the_official_reader_does(reply, calls):
-    assert described(read(reply)) == calls
+    assert describe_calls(parse_calls(reply)) == calls
 
 
 @pytest.mark.parametrize(
@@ -65,7 +72,7 @@ def test_replies_are_read_as_the_official_reader_does(reply, calls):
     ],
 )
 def test_what_is_no_list_of_calls_is_none(reply):
-    assert read(reply) is None or reply == "[put(item=1)"
+    assert parse_calls(reply) is None or reply == "[put(item=1)"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +80,7 @@ def test_what_is_no_list_of_calls_is_none(reply):
 )
 def test_arguments_that_are_no_data_are_refused(value):
     with pytest.raises(ValueError, match=r"."):
-        described(read(f"[f(x={value})]"))
+        describe_calls(parse_calls(f"[f(x={value})]"))
 
 
 def test_calls_act_on_objects_in_their_order_and_may_be_nested():
@@ -206,8 +213,8 @@ HOSTILE = [
 @pytest.mark.parametrize(("reply", "error"), HOSTILE, ids=[reply[:40] for reply, _ in HOSTILE])
 def test_whatever_a_call_does_is_an_error_that_the_agent_is_told_of(reply, error):
     (result,) = (
-        run(read(reply) or [], {"Hostile": Hostile()})
-        if read(reply)
+        run_calls(parse_calls(reply) or [], {"Hostile": Hostile()})
+        if parse_calls(reply)
         else [f"Error during execution: {error}"]
     )
     assert result.startswith("Error during execution: ") and error in result
@@ -217,28 +224,32 @@ def test_whatever_a_call_does_is_an_error_that_the_agent_is_told_of(reply, error
     "text", ["'\\ud800'", "'\\x00'", "1e999", "{1, 2}", "b'a'", "...", "1j", "()", "'😀'"]
 )
 def test_odd_values_are_shown(text):
-    assert "Error" not in run(read(f"[say(text={text})]"), {"Hostile": Hostile()})[0]
+    assert "Error" not in run_calls(parse_calls(f"[say(text={text})]"), {"Hostile": Hostile()})[0]
 
 
 def test_calls_after_one_that_took_too_long_are_not_run_in_the_same_reply():
     hostile = Hostile()
-    first, second = run(read("[double(times=40), enter(name='a')]"), {"Hostile": hostile})
+    first, second = run_calls(
+        parse_calls("[double(times=40), enter(name='a')]"), {"Hostile": hostile}
+    )
     assert "takes too long" in first and "have taken too long" in second and hostile.folder == {}
-    assert run(read("[enter(name='a')]"), {"Hostile": hostile}) == ["None"] and hostile.folder == {
-        "a": {}
-    }
+    assert run_calls(parse_calls("[enter(name='a')]"), {"Hostile": hostile}) == [
+        "None"
+    ] and hostile.folder == {"a": {}}
     assert sys.getprofile() is None
 
 
 def test_what_a_reply_says_in_all_is_bounded():
-    results = run(read(f"[{', '.join(['long(size=90000)'] * 5)}]"), {"Hostile": Hostile()})
+    results = run_calls(
+        parse_calls(f"[{', '.join(['long(size=90000)'] * 5)}]"), {"Hostile": Hostile()}
+    )
     assert [len(result) == 90000 for result in results] == [True, True, False, False, False]
-    assert sum(map(len, results)) < calls.SHOWN + 1000
+    assert sum(map(len, results)) < calls.MAX_REPLY_CHARACTERS + 1000
 
 
 @pytest.fixture
 def conversation(monkeypatch):
-    monkeypatch.setattr(calls, "_objects", lambda row: {"Hostile": Hostile()})
+    monkeypatch.setattr(calls, "_create_objects", lambda row: {"Hostile": Hostile()})
     return Conversation({"id": "0"}, [["enter(name='a')"], ["say(text=1)"]])
 
 
@@ -247,25 +258,25 @@ def conversation(monkeypatch):
 )
 def test_a_state_that_cannot_be_compared_or_copied_is_another_state(conversation, replies):
     for reply in replies:
-        conversation.call(read(reply))
+        conversation.call(parse_calls(reply))
     twin = conversation.fork()
     assert (
         twin.objects["Hostile"] is not conversation.objects["Hostile"]
         and twin.results == conversation.results
     )
     for one in (conversation, twin):
-        one.next_turn()
+        one.end_turn()
         assert one.error == "multi_turn:instance_state_mismatch"
-        one.call(read("[say(text=1)]"))
-        one.fork().next_turn()
+        one.call(parse_calls("[say(text=1)]"))
+        one.fork().end_turn()
 
 
 def test_a_copy_goes_its_own_way(conversation):
-    conversation.call(read("[enter(name='a')]"))
+    conversation.call(parse_calls("[enter(name='a')]"))
     twin = conversation.fork()
-    twin.call(read("[enter(name='b')]"))
+    twin.call(parse_calls("[enter(name='b')]"))
     for one, error in ((conversation, ""), (twin, "multi_turn:instance_state_mismatch")):
-        one.next_turn()
+        one.end_turn()
         assert one.error == error
 
 
@@ -281,8 +292,8 @@ def test_a_single_reply_that_cannot_be_judged_is_wrong(value, monkeypatch):
         (),
         {"ast_checker": check, "Language": type("Language", (), {"PYTHON": "python"})},
     )
-    monkeypatch.setattr(calls, "_checker", lambda: checker)
-    assert judge("simple_python", [], [], f"[f(a={value})]").startswith("ast_")
+    monkeypatch.setattr(calls, "_import_checker", lambda: checker)
+    assert judge_reply("simple_python", [], [], f"[f(a={value})]").startswith("ast_")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +301,7 @@ def test_a_single_reply_that_cannot_be_judged_is_wrong(value, monkeypatch):
     ["2 + 2", " (1.5*3 - .25)/7", "-3**2 + 2**-1", "7//2", "10**300 * 1.5", "1.1*1.15", "--+-5"],
 )
 def test_an_expression_is_what_python_computes(text):
-    assert computed(text) == eval(text.strip())  # noqa: S307 - the numbers above
+    assert evaluate_arithmetic(text) == eval(text.strip())  # noqa: S307 - the numbers above
 
 
 @pytest.mark.parametrize(
@@ -328,4 +339,4 @@ def test_anything_else_is_refused_at_once(text):
     with pytest.raises(
         (SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError, MemoryError)
     ):
-        computed(text)
+        evaluate_arithmetic(text)

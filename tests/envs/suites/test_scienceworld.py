@@ -19,7 +19,7 @@ class FakeJvm:
     def __init__(self, heap=96):
         self.heap, self.done, self.score, self.log = heap, False, 0.0, []
 
-    def call(self, method, *args, of=""):
+    def call(self, method, *args, target=""):
         if method == self.fail:
             raise EnvFailure("the JVM died at step: no answer")
         if method == "load":
@@ -60,7 +60,7 @@ class FakePool:
         self.taken.append(FakeJvm(heap))
         return self.taken[-1]
 
-    def give(self, jvm):
+    def give_back(self, jvm):
         self.given.append(jvm)
 
     def close(self):
@@ -71,12 +71,12 @@ class FakePool:
 def pool(monkeypatch):
     pool = FakePool()
     monkeypatch.setattr(scienceworld, "POOL", pool)
-    monkeypatch.setattr(scienceworld, "missing", lambda: "")
+    monkeypatch.setattr(scienceworld, "describe_missing", lambda: "")
     monkeypatch.setattr(FakeJvm, "drift", 0)
     monkeypatch.setattr(FakeJvm, "fail", "")
-    scienceworld._gold.cache_clear()
+    scienceworld._gold_path.cache_clear()
     yield pool
-    scienceworld._gold.cache_clear()
+    scienceworld._gold_path.cache_clear()
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def env(pool):
 def test_an_episode_pays_the_score_as_it_grows_and_gives_its_jvm_back(env, pool):
     opening, info = env.reset(seed=0, options={"task": 3})
     assert opening == "Your task is to dig.\n\n1 0" and info["task_id"] == "boil/3"
-    assert env.gold() == ["dig", "dig", "win"] and pool.taken[1].heap == scienceworld.GOLD_HEAP
+    assert env.gold() == ["dig", "dig", "win"] and pool.taken[1].heap == scienceworld.GOLD_HEAP_MIB
     _, reward, *_, info = env.step("<action>dig</action>")
     assert (reward, info["score"], info["won"], info["rewards"]) == (
         0.07,
@@ -162,10 +162,10 @@ def test_a_world_that_waits_is_set_aside_where_all_jvms_are_lent_and_played_agai
     )
     assert [one.step("dig")[0] for one in (env, twin, more)] == ["2 0"] * 3 and other.step("win")[2]
     assert len(pool.taken) - len(pool.given) == 2
-    monkeypatch.setattr(scienceworld, "SECONDS", 0.1)
+    monkeypatch.setattr(scienceworld, "TIMEOUT", 0.1)
     pool.most = 0
     with pytest.raises(EnvFailure, match="all are lent"):
-        scienceworld.lend()
+        scienceworld.take_jvm()
 
 
 def test_a_fork_that_sees_something_else_is_refused_and_counted(env, pool, monkeypatch):
@@ -246,7 +246,7 @@ def test_sets_have_their_sizes_and_no_task_is_in_two(pool, sets, split, count):
 
 
 def test_of_l2_no_task_of_the_test_is_trained_on():
-    known = scienceworld.KNOWN
+    known = scienceworld.OFFICIAL
     train = {task for task in known["variations"] if variations(task, "train", "L2")}
     assert len(train) == 19 and not train & set(known["unseen"])
 
@@ -258,7 +258,7 @@ def test_what_is_not_installed_is_named_with_its_line(monkeypatch):
     ):
         make_scienceworld()
     monkeypatch.setattr(jvm, "find_spec", lambda name: name)
-    monkeypatch.setattr(jvm, "_java", lambda: None)
+    monkeypatch.setattr(jvm, "_find_java", lambda: None)
     with pytest.raises(
         ValueError, match="there is no program java: apt-get install openjdk-17-jre-headless"
     ):
@@ -291,7 +291,7 @@ while True:
 def started(monkeypatch):
     """Instead of Java a program that speaks the protocol."""
     real = subprocess.Popen
-    monkeypatch.setattr(jvm, "_jars", lambda: "a.jar")
+    monkeypatch.setattr(jvm, "_class_path", lambda: "a.jar")
     monkeypatch.setattr(
         jvm.subprocess,
         "Popen",
@@ -315,14 +315,14 @@ def test_the_protocol_carries_any_text_and_errors(started):
 
 def test_a_jvm_is_used_again_if_it_lives(started):
     one = started.take()
-    started.give(one)
+    started.give_back(one)
     assert started.take() is one
     with pytest.raises(EnvFailure, match=r"the JVM (died|failed) at die: it closed the connection"):
         one.call("die")
-    started.give(one)
+    started.give_back(one)
     two = started.take()
     assert two is not one and one.process.poll() is not None
-    started.give(two)
+    started.give_back(two)
     started.close()
     assert two.process.poll() is not None
 
@@ -339,7 +339,7 @@ def test_there_is_a_most_of_jvms(started, monkeypatch):
 
 def test_a_jvm_that_does_not_start_says_why(monkeypatch):
     real = subprocess.Popen
-    monkeypatch.setattr(jvm, "_jars", lambda: "a.jar")
+    monkeypatch.setattr(jvm, "_class_path", lambda: "a.jar")
     code = "import sys; sys.exit('Could not reserve enough space')"
     monkeypatch.setattr(
         jvm.subprocess, "Popen", lambda command, **more: real([sys.executable, "-c", code], **more)

@@ -73,7 +73,7 @@ def test_the_user_is_asked_with_roles_turned_round_and_without_calls(endpoint, m
     url, seen, says = endpoint
     fake = SimpleNamespace(user_simulator=SimpleNamespace(UserSimulator=lambda instructions: SimpleNamespace(
         system_prompt=f"You are {instructions}.")))  # fmt: skip
-    monkeypatch.setattr(tau2, "_official", lambda: fake)
+    monkeypatch.setattr(tau2, "_import_official", lambda: fake)
 
     def say(role, content, calls=None):
         return SimpleNamespace(role=role, content=content, tool_calls=calls)
@@ -118,7 +118,7 @@ def test_what_a_tool_of_the_package_would_evaluate_is_computed(monkeypatch):
     module = ModuleType("tau2.domains.shop.tools")
     exec("def calculate(expression): return str(float(eval(expression, {}, {})))", vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    tau2._keep_from_evaluating()
+    tau2._replace_eval()
     assert module.calculate("2 + 2*3") == "8.0"
     for text in ("9**9**9**9", "__import__('os').getpid()", "[1][0]"):
         with pytest.raises(ValueError, match=r"too large|is neither data nor a call|no number"):

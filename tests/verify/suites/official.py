@@ -97,14 +97,14 @@ def single(category: str, functions: list[Any], gold: list[Any], reply: str) -> 
 def listed(jvm: Any, method: str) -> list[Any]:
     """Return the items of a list of the simulator of ScienceWorld."""
     found = jvm.call(method)
-    return [jvm.call("get", i, of=found) for i in range(jvm.call("size", of=found))]
+    return [jvm.call("get", i, target=found) for i in range(jvm.call("size", target=found))]
 
 
 def served(domain: str, task: Any, script: list[Any], solo: bool) -> tuple[float, str]:
     """Return the reward of calls and words in tau2's own orchestrator, judged by its evaluator, and why it ended."""
     from turngym.envs.suites import tau2
 
-    official = tau2._official()
+    official = tau2._import_official()
     user = official.user_simulator.DummyUser() if solo else _customer(official)
     run = official.orchestrator.Orchestrator(
         domain, GymAgent(official, script, solo), user, official.registry.get_env_constructor(domain)(solo_mode=solo),

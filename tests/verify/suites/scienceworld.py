@@ -68,7 +68,7 @@ def _sets() -> Row:
         for split, method in (("train", "Train"), ("valid", "Dev"), ("test", "Test")):
             if listed(jvm, f"getVariations{method}") != list(variations(task, split)):
                 wrong.append(f"{task} {split}")
-    POOL.give(jvm)
+    POOL.give_back(jvm)
     wrong += [] if sorted(found) == sorted(names) else ["names of tasks"]
     for (sets, split), size in SIZES.items():
         if (count := len(make_scienceworld(sets=sets, split=split).tasks)) != size:
@@ -84,7 +84,7 @@ def _golds(env: ScienceWorld, picked: list[int]) -> Row:
     for index in picked:
         env.reset(seed=0, options={"task": index})
         assert env.world is not None
-        began, gold = env.world.began, env.gold()
+        began, gold = env.world.start, env.gold()
         info: dict[str, Any] = {}
         env.max_turns = max(len(gold) + 1, 100)
         for action in gold:
@@ -116,7 +116,7 @@ def _alone(began: tuple[str, int, str], gold: list[str]) -> int:
         if jvm.call("getCompleted"):
             break
     score: int = round(100 * jvm.call("getScore"))
-    POOL.give(jvm)
+    POOL.give_back(jvm)
     return score
 
 
@@ -127,7 +127,7 @@ def _official(env: ScienceWorld, picked: list[int]) -> Row:
     for index in picked:
         env.reset(seed=0, options={"task": index})
         assert env.world is not None
-        task, variation, simplification = env.world.began
+        task, variation, simplification = env.world.start
         other.load(task, variation, simplification)
         other.reset()
         for action in env.gold()[:6]:
