@@ -16,7 +16,7 @@ from .game import Game
 from .generate import SIZES, Houses
 from .library import Games, open_games
 from .pddl import State
-from .play import NOTHING, TEXTS, commands, intro, step
+from .play import NOTHING_HAPPENS, TEXTS, commands, intro, step
 from .world import World, get_dialect
 
 SYSTEM: str = TEXTS["system"]
@@ -91,7 +91,7 @@ class ALFWorldEnv(TextEnv):
             return Reply(observation, info={"command": None}, valid=False)
         self.state, answer = step(world, state, command)
         won = world.is_won(self.state)
-        allowed = answer != NOTHING
+        allowed = answer != NOTHING_HAPPENS
         return Reply(
             self._add_admissible_commands(answer),
             reward=float(won),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .house import LOOK, STATE_AFTER, TABLES, Chore
-from .play import NOTHING
+from .play import NOTHING_HAPPENS
 
 FILE = Path(__file__).with_name("priors.json")
 RARE = 0.002  # the chance of finding a thing where none was counted
@@ -155,7 +155,7 @@ class Memory:
         destination = ""
         if command.startswith("go to "):
             destination = command.removeprefix("go to ")
-        if answer.startswith(NOTHING):
+        if answer.startswith(NOTHING_HAPPENS):
             self._learn_from_refusal(command, destination)
             return
         if destination:
@@ -188,7 +188,8 @@ class Memory:
         """Note that a thing was taken, put down or treated, if the answer says so."""
         take = _TAKEN.match(answer)
         if take:
-            thing, receptacle = take["thing"], take["receptacle"]
+            thing = take["thing"]
+            receptacle = take["receptacle"]
             self.in_hand = thing
             contents = self.contents.get(receptacle, [])
             self.contents[receptacle] = [other for other in contents if other != thing]
@@ -306,7 +307,9 @@ class Expert:
             receptacles_to_leave_alone = self._rank_targets()[:1]
         choices = []
         for thing, receptacle in self.memory.find_things(self.task.thing):
-            if receptacle in receptacles_to_leave_alone or self._is_impossible(receptacle):
+            if receptacle in receptacles_to_leave_alone or self._cannot_contain_wanted_thing(
+                receptacle
+            ):
                 continue
             choices.append(_Choice(receptacle, f"take {thing} from {receptacle}"))
         return self._approach(choices, reaches_inside=True)
@@ -431,12 +434,12 @@ class Expert:
             receptacle: The receptacle, which was not searched yet.
             wanted_kinds: The kinds of things that are looked for.
         """
-        if self._is_impossible(receptacle):
+        if self._cannot_contain_wanted_thing(receptacle):
             return _LAST_RESORT_WORTH
         memory = self.memory
         kind = kind_of(receptacle)
-        # One turn to open or examine a receptacle within reach. Elsewhere one turn to go there, which
-        # shows the contents, and another to open it if it is closed.
+        # Within reach it takes one turn to open or to examine the receptacle. Elsewhere it takes
+        # one turn to go there, which shows the contents, and another to open it if it is closed.
         turns = 1.0
         if receptacle not in memory.within_reach:
             turns_to_open = 1.0
@@ -446,7 +449,7 @@ class Expert:
         chance = sum(self.priors.chance_inside(thing_kind, kind) for thing_kind in wanted_kinds)
         return chance / turns
 
-    def _is_impossible(self, receptacle: str) -> bool:
-        """Return whether no wanted thing can be there: it would be done before it began."""
+    def _cannot_contain_wanted_thing(self, receptacle: str) -> bool:
+        """Return whether no wanted thing can be there, since the task would be done already."""
         task = self.task
         return kind_of(receptacle) == task.target and task.number == 1 and not task.verb

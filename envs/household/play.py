@@ -18,7 +18,7 @@ from typing import TypeAlias
 from .pddl import State, iterate_bits, replace_item
 from .world import World
 
-NOTHING = "Nothing happens."
+NOTHING_HAPPENS = "Nothing happens."
 TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
 HELP: str = TEXTS["help"]
 
@@ -67,7 +67,7 @@ def step(world: World, state: State, command: str) -> tuple[State, str]:
         thing, _, appliance = arguments.partition(" with ")
         result = _treat(world, state, verb, thing, appliance)
     if result is None:
-        return state, NOTHING
+        return state, NOTHING_HAPPENS
     return result
 
 
@@ -236,8 +236,8 @@ def _treat(world: World, state: State, verb: str, name: str, target: str) -> Res
 def _slice(world: World, state: State, name: str, knife_name: str) -> Result:
     """Slice the thing called `name`.
 
-    None unless the thing can be sliced and is known to be at the agent's place, and the knife called
-    `knife_name` is in hand.
+    None unless the thing can be sliced and is known to be at the agent's place, and the knife
+    called `knife_name` is in hand.
     """
     thing = world.thing_by_name.get(name, -1)
     knife = world.thing_by_name.get(knife_name, -1)
@@ -278,10 +278,10 @@ def _answer_question(world: World, state: State, command: str) -> str:
 def _look_around(world: World, state: State, distant_names: Sequence[str]) -> str:
     """Return what the agent sees from its place.
 
-    In the middle of the room it sees `distant_names`. Elsewhere it sees the receptacles at its place
-    and the things "next to" them. For ALFWorld these are the things that were taken from one of the
-    receptacles and put down at the same place again, but elsewhere than in or on that receptacle.
-    Such a thing is listed once for each receptacle that it was taken from.
+    In the middle of the room it sees `distant_names`. Elsewhere it sees the receptacles at its
+    place and the things "next to" them. For ALFWorld these are the things that were taken from one
+    of the receptacles and put down at the same place again, but not in or on that receptacle. Such
+    a thing is listed once for each receptacle that it was taken from.
     """
     receptacles_here = world.receptacles_at[state.place]
     if not receptacles_here:
