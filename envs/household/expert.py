@@ -229,7 +229,7 @@ class Memory:
 
 _MOVE = "move {} to {}"
 _PUT_OLD = "put {} in/on {}"
-_PUT_FORMS = {False: (_MOVE,), True: (_PUT_OLD,), None: (_MOVE, _PUT_OLD)}
+_PUT_COMMANDS = {False: (_MOVE,), True: (_PUT_OLD,), None: (_MOVE, _PUT_OLD)}
 """The commands that may put a thing down, by `Memory.uses_old_text`."""
 
 
@@ -307,9 +307,9 @@ class Expert:
             receptacles_to_leave_alone = self._rank_targets()[:1]
         choices = []
         for thing, receptacle in self.memory.find_things(self.task.thing):
-            if receptacle in receptacles_to_leave_alone or self._cannot_contain_wanted_thing(
-                receptacle
-            ):
+            if receptacle in receptacles_to_leave_alone:
+                continue
+            if self._cannot_contain_wanted_thing(receptacle):
                 continue
             choices.append(_Choice(receptacle, f"take {thing} from {receptacle}"))
         return self._approach(choices, reaches_inside=True)
@@ -338,8 +338,9 @@ class Expert:
         """
         choices = []
         for receptacle in receptacles:
-            for form in _PUT_FORMS[self.memory.uses_old_text]:
-                command = form.format(self.memory.in_hand, receptacle)
+            # As long as the form of the text is not known, both verbs are tried.
+            for template in _PUT_COMMANDS[self.memory.uses_old_text]:
+                command = template.format(self.memory.in_hand, receptacle)
                 choices.append(_Choice(receptacle, command))
         return self._approach(choices, reaches_inside=True)
 
@@ -351,8 +352,9 @@ class Expert:
             wanted_kinds.add(self.task.target)  # a lamp that is seen on the way saves a search
         unsearched = []
         for receptacle in memory.receptacles:
-            visits = {f"go to {receptacle}", f"examine {receptacle}"}
-            if receptacle not in memory.contents and visits.isdisjoint(memory.refused):
+            ways_to_look = {f"go to {receptacle}", f"examine {receptacle}"}
+            was_refused = not ways_to_look.isdisjoint(memory.refused)
+            if receptacle not in memory.contents and not was_refused:
                 unsearched.append(receptacle)
         if not unsearched:
             return ""
@@ -402,9 +404,8 @@ class Expert:
             number_of_wanted = sum(kind_of(thing) == self.task.thing for thing in contents)
             turns_to_open = float(receptacle in memory.closed)
             if not memory.was_seen(receptacle):
-                turns_to_open = self.priors.chance_closed(
-                    kind_of(receptacle)
-                )  # the expected number
+                # The expected number of turns.
+                turns_to_open = self.priors.chance_closed(kind_of(receptacle))
             turns_to_go = float(receptacle not in memory.within_reach)
             return -number_of_wanted, turns_to_open + turns_to_go
 
@@ -444,12 +445,12 @@ class Expert:
         if receptacle not in memory.within_reach:
             turns_to_open = 1.0
             if receptacle not in memory.closed:
-                turns_to_open = self.priors.chance_closed(kind)  # the expected number
+                turns_to_open = self.priors.chance_closed(kind)  # the expected number of turns
             turns += turns_to_open
         chance = sum(self.priors.chance_inside(thing_kind, kind) for thing_kind in wanted_kinds)
         return chance / turns
 
     def _cannot_contain_wanted_thing(self, receptacle: str) -> bool:
-        """Return whether no wanted thing can be there, since the task would be done already."""
+        """Return whether a wanted thing there would mean that the task is done already."""
         task = self.task
         return kind_of(receptacle) == task.target and task.number == 1 and not task.verb

@@ -250,12 +250,13 @@ def parse_goal(
 
     Args:
         goal: The goal of one of ALFWorld's six task types.
-        find_by_property: Returns the things or receptacles with a property.
+        find_by_property: Returns the things or receptacles with a property, as a bit mask.
         receptacles_at: For each place the receptacles there.
 
     Raises:
         ValueError: ALFWorld has no such goal. The message is the end of a sentence.
     """
+    # Some goals are a conjunction of two subgoals: a lamp is on, and a thing is in the hand.
     subgoals: list[Expression] = [goal]
     if isinstance(goal, list) and goal[:1] == ["and"] and len(goal) > 1:
         subgoals = goal[1:]

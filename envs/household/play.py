@@ -46,7 +46,7 @@ def step(world: World, state: State, command: str) -> tuple[State, str]:
         and the answer `Nothing happens.`
     """
     command = command.strip()
-    if command in world.dialect.anywhere:
+    if command in world.dialect.anywhere:  # `help`, `inventory` or `look`
         return state, _answer_question(world, state, command)
     verb, _, arguments = command.partition(" ")
     result: Result

@@ -103,8 +103,9 @@ class World:
 
     def is_closed(self, state: State, receptacle: int) -> bool:
         """Return whether a receptacle has to be opened before its contents are seen."""
-        closed_receptacles = self.openable & ~state.opened  # sets of receptacles are bit masks
-        return closed_receptacles & 1 << receptacle != 0
+        receptacle_bit = 1 << receptacle  # sets of receptacles are bit masks
+        is_openable = self.openable & receptacle_bit != 0
+        return is_openable and not state.opened & receptacle_bit
 
 
 def make_world(problem: PddlProblem, task: str, dialect: Dialect) -> World:
@@ -168,10 +169,11 @@ class _WorldBuilder:
             ValueError: The facts describe no house. The message is the end of a sentence.
         """
         place_of = self._find_places()
-        receptacle_groups = []
+        receptacle_groups = []  # the receptacles at each place
         for place in range(len(self.places)):
             receptacles = range(len(self.receptacles))
-            receptacle_groups.append(tuple(r for r in receptacles if place_of[r] == place))
+            receptacles_here = [item for item in receptacles if place_of[item] == place]
+            receptacle_groups.append(tuple(receptacles_here))
         receptacles_at = tuple(receptacle_groups)
 
         thing_names = tuple(self.names[id] for id in self.things)
