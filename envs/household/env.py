@@ -16,14 +16,14 @@ from .game import Game
 from .generate import SIZES, Houses
 from .library import Games, open_games
 from .pddl import State
-from .play import NOTHING, TEXTS, commands, intro, step
+from .play import NOTHING_HAPPENS, TEXTS, commands, intro, step
 from .world import World, get_dialect
 
 SYSTEM: str = TEXTS["system"]
 SHORT: str = TEXTS["short"]
 
-_ACTION = re.compile(r"<action>(.*?)(?:</action>|\Z)", re.DOTALL)  # the last tag may be cut off
-_QUOTED = 60  # characters of a wrong command that its error repeats
+_ACTION_TAG = re.compile(r"<action>(.*?)(?:</action>|\Z)", re.DOTALL)  # the last tag may be cut off
+_MAX_QUOTED_CHARACTERS = 60  # of a wrong command, repeated in the error
 
 
 class ALFWorldEnv(TextEnv):
@@ -44,8 +44,8 @@ class ALFWorldEnv(TextEnv):
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "game", "world", "state"}
-    # Whether `fork` may copy no more than the fields of this class. Each class says so for itself:
-    # one that derives from this one may have further state.
+    # Whether `fork` may copy only the fields of this class. A derived class, which may have further
+    # state, does not inherit this: it has to say so itself.
     quick: ClassVar[bool] = True
 
     def __init__(
@@ -68,7 +68,7 @@ class ALFWorldEnv(TextEnv):
         self.state: State | None = None
 
     def expert(self) -> Expert:
-        """Return a player that solves games from what it is shown."""
+        """Return a player that solves games from the observations only."""
         return Expert()
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
@@ -80,14 +80,18 @@ class ALFWorldEnv(TextEnv):
         return self._add_admissible_commands(intro(self.world))
 
     def on_step(self, text: str) -> Reply:
+        """Give the command in an action to the game and return its answer.
+
+        A reply without a single command leaves the game as it is and is answered with an error.
+        """
         world, state = self._get_world_and_state()
-        command, fault = extract_command(text)
-        if fault:
-            observation = self._add_admissible_commands(f"Error: {fault}")
+        command, error = extract_command(text)
+        if error:
+            observation = self._add_admissible_commands(f"Error: {error}")
             return Reply(observation, info={"command": None}, valid=False)
         self.state, answer = step(world, state, command)
         won = world.is_won(self.state)
-        allowed = answer != NOTHING
+        allowed = answer != NOTHING_HAPPENS
         return Reply(
             self._add_admissible_commands(answer),
             reward=float(won),
@@ -97,16 +101,17 @@ class ALFWorldEnv(TextEnv):
         )
 
     def gold(self) -> list[str]:
-        """Return commands that succeed from the present state, if the walkthrough has them.
+        """Return commands of the walkthrough that succeed from the present state.
 
-        That is the walkthrough without as many commands as there were turns, or else its shortest
-        end that succeeds; the whole walkthrough if none does.
+        If the agent followed the walkthrough so far, these are its remaining commands. Otherwise
+        they are as few of its last commands as succeed, or all of it if none do.
         """
         world, state = self._get_world_and_state()
         assert self.game is not None
         walkthrough = self.game.walk(self.text)
-        ends = [walkthrough[i:] for i in reversed(range(len(walkthrough)))]
-        for candidate in [walkthrough[self.turn :], *ends]:
+        remaining_commands = walkthrough[self.turn :]
+        suffixes = [walkthrough[i:] for i in reversed(range(len(walkthrough)))]  # shortest first
+        for candidate in [remaining_commands, *suffixes]:
             if _succeeds(world, state, candidate):
                 return candidate
         return walkthrough
@@ -116,6 +121,7 @@ class ALFWorldEnv(TextEnv):
         return commands(*self._get_world_and_state())
 
     def messages(self, observation: str) -> list[Message]:
+        """Return the messages that begin an episode: the system prompt and the observation."""
         system = self.system
         if system is None:
             world, _ = self._get_world_and_state()
@@ -127,13 +133,15 @@ class ALFWorldEnv(TextEnv):
 
     def fork(self) -> Self:
         """Return a live, independent copy; a game's state is immutable, so little is copied."""
-        if not vars(type(self)).get("quick"):
+        # An inherited `quick` does not count, since a derived class may have further state.
+        own_attributes = vars(type(self))
+        if not own_attributes.get("quick"):
             return super().fork()
-        twin = copy.copy(self)
-        twin._turns = [*self._turns]
+        forked = copy.copy(self)
+        forked._turns = [*self._turns]
         if self._np_random is not None:
-            twin._np_random = _copy_generator(self._np_random)
-        return twin
+            forked._np_random = _copy_generator(self._np_random)
+        return forked
 
     def _get_world_and_state(self) -> tuple[World, State]:
         if self.world is None or self.state is None:
@@ -181,12 +189,14 @@ def make_household(
         split: `train`, `valid` or `test`; no two share a task.
         size: `tiny` (4 to 6 receptacles, 3 to 5 things), `small`, `medium` (as in ALFWorld) or
             `large`.
-        difficulty: 1 (the wanted things lie open, where one looks first) to 5 (hidden in unlikely
-            places), one level or several.
-        task_types: Task types to keep, with commas; all six if left out.
-        max_turns: Turn limit; if left out 20, 50, 50 and 100 by size, enough to look everywhere.
+        difficulty: One level or several, from 1 (the wanted things lie open, where one looks first)
+            to 5 (hidden in unlikely places).
+        task_types: The task types to choose from, a sequence or a text with commas; all six if left
+            out.
+        max_turns: Turn limit; if left out 20, 50, 50 or 100, depending on the size, which is enough
+            to look everywhere.
         seed: Chooses which houses there are, and their order.
-        system: The system prompt; that of ALFWorld-v0, or a short one for `tiny`, if left out.
+        system: The system prompt; if left out that of `ALFWorld-v0`, or a short one for `tiny`.
 
     The other arguments are those of `ALFWorldEnv`.
     """
@@ -200,7 +210,7 @@ def make_household(
 
 
 def _succeeds(world: World, state: State, walkthrough: Sequence[str]) -> bool:
-    """Return whether commands do the task from a state, maybe before the last of them."""
+    """Return whether the task is done after some or all of the commands, given from a state."""
     for command in walkthrough:
         state, _ = step(world, state, command)
         if world.is_won(state):
@@ -219,24 +229,26 @@ def _copy_generator(rng: np.random.Generator) -> np.random.Generator:
 
 
 def extract_command(text: str, example: str = "look") -> tuple[str, str]:
-    """Return the command of a reply, and an error for the agent, one of which is empty.
+    """Return the command of a reply and an error for the agent, one of which is empty.
 
     Args:
         text: The reply: a command of one line, or any text with `<action>command</action>` in it.
         example: A command that the error suggests if the tags are empty.
     """
-    tagged = _ACTION.search(text)
-    command = (tagged[1] if tagged else text).strip()
-    if tagged and not command:
-        return (
-            "",
-            f"this reply has no command in its tags. Answer with one command, such as: {example}",
+    tag = _ACTION_TAG.search(text)
+    command = text.strip() if tag is None else tag[1].strip()
+    if tag is not None and not command:
+        error = (
+            f"this reply has no command in its tags. Answer with one command, such as: {example}"
         )
-    lines = command.split("\n")  # the game refuses other signs that end lines
+        return "", error
+    # Other characters that end a line, such as a carriage return, are left to the game to refuse.
+    lines = command.split("\n")
     if len(lines) > 1:
-        return (
-            "",
+        first_line = lines[0][:_MAX_QUOTED_CHARACTERS]
+        error = (
             f"this reply has {len(lines)} lines, and nothing was done. "
-            f"Answer with one command, such as: {lines[0][:_QUOTED]}",
+            f"Answer with one command, such as: {first_line}"
         )
+        return "", error
     return command, ""

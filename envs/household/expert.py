@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .house import LOOK, STATE_AFTER, TABLES, Chore
-from .play import NOTHING
+from .play import NOTHING_HAPPENS
 
 FILE = Path(__file__).with_name("priors.json")
 RARE = 0.002  # the chance of finding a thing where none was counted
-_NEEDLESS = 1e-6  # the worth of searching where nothing wanted can be: a last resort
-_MARK = "Your task is to:"
-_ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they are not needed
+_LAST_RESORT_WORTH = 1e-6  # of searching where nothing wanted can be, below any other worth
+_TASK_PREFIX = "Your task is to:"
+_ADMISSIBLE_HEADING = (
+    "\n\nAdmissible commands:"  # an environment may list them; they are not needed
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ def load_priors() -> Priors:
 
 
 class _SentenceForm(NamedTuple):
+    """A way to state a task of a type."""
+
     task_type: str
     pattern: str  # a regex with the groups `thing` and `target`
 
@@ -69,17 +73,20 @@ _SENTENCE_FORMS = _make_sentence_forms()
 def parse_task(text: str) -> Chore:
     """Return the task that the first text of a game states.
 
+    The task is in a line such as `Your task is to: put a clean mug in cabinet.`
+
     Raises:
         ValueError: The text states no task in ALFWorld's words.
     """
-    _, mark, after_mark = text.partition(_MARK)
-    if not mark:
-        raise ValueError(f"the text {text[:60]!r} states no task: it has no {_MARK!r}")
-    sentence = after_mark.strip().partition("\n")[0].rstrip(". ")
+    _, prefix, text_after_prefix = text.partition(_TASK_PREFIX)
+    if not prefix:
+        raise ValueError(f"the text {text[:60]!r} states no task: it has no {_TASK_PREFIX!r}")
+    first_line = text_after_prefix.strip().partition("\n")[0]
+    sentence = first_line.rstrip(". ")
     for form in _SENTENCE_FORMS:
         match = re.fullmatch(form.pattern, sentence)
         if match:
-            return Chore(form.task_type, match["thing"], match["target"])
+            return Chore(form.task_type, thing=match["thing"], target=match["target"])
     raise ValueError(
         f"the task {sentence!r} is in none of ALFWorld's forms, "
         "such as 'put a clean mug in cabinet'"
@@ -93,12 +100,14 @@ def kind_of(name: str) -> str:
 
 # What the game says. The text before alfworld 0.4 has other words for putting a thing down.
 _NAME = r"[a-z]+ \d+"
-_CONTENTS = re.compile(rf"(?:On the|The) ({_NAME})(?: is open\. In it)?, you see ([^.]*)\.")
+_SEEN_CONTENTS = re.compile(rf"(?:On the|The) ({_NAME})(?: is open\. In it)?, you see ([^.]*)\.")
 _IS_CLOSED = re.compile(rf"The ({_NAME}) is closed\.")
-_CLOSED_NOW = re.compile(rf"You close the ({_NAME})\.")
+_WAS_CLOSED = re.compile(rf"You close the ({_NAME})\.")
 _LISTED_NAME = re.compile(rf"\ba ({_NAME})")
-_TAKEN = re.compile(rf"You pick up the (?P<thing>{_NAME}) from the (?P<place>{_NAME})\.")
-_PUT = re.compile(rf"You (?:move|put) the (?P<thing>{_NAME}) (?:to|in/on) the (?P<place>{_NAME})\.")
+_TAKEN = re.compile(rf"You pick up the (?P<thing>{_NAME}) from the (?P<receptacle>{_NAME})\.")
+_PUT = re.compile(
+    rf"You (?:move|put) the (?P<thing>{_NAME}) (?:to|in/on) the (?P<receptacle>{_NAME})\."
+)
 _TREATED = re.compile(rf"You (?P<verb>clean|heat|cool) the (?P<thing>{_NAME}) using the {_NAME}\.")
 
 
@@ -137,23 +146,36 @@ class Memory:
         return cls(receptacles=names[::-1])  # the game lists `drawer 1` last
 
     def update(self, command: str, answer: str) -> None:
-        """Learn from the game's answer to a command."""
-        destination = command.removeprefix("go to ") if command.startswith("go to ") else ""
-        if answer.startswith(NOTHING):
+        """Learn from the game's answer to a command.
+
+        Args:
+            command: The command, such as `go to desk 1`.
+            answer: The answer, such as `You arrive at desk 1. On the desk 1, you see a mug 1.`
+        """
+        destination = ""
+        if command.startswith("go to "):
+            destination = command.removeprefix("go to ")
+        if answer.startswith(NOTHING_HAPPENS):
             self._learn_from_refusal(command, destination)
             return
         if destination:
             self.within_reach = self.same_place.setdefault(destination, {destination})
+            # The old text names a place without meaning: `You arrive at loc 12.`
             if answer.startswith("You arrive at "):  # some wrappers leave this out
                 self.uses_old_text = answer.startswith("You arrive at loc ")
-        self.closed.update(_IS_CLOSED.findall(answer), _CLOSED_NOW.findall(answer))
-        for receptacle, things in _CONTENTS.findall(answer):
+        self.closed.update(_IS_CLOSED.findall(answer), _WAS_CLOSED.findall(answer))
+        for receptacle, things in _SEEN_CONTENTS.findall(answer):
             self.closed.discard(receptacle)
             self.contents[receptacle] = _LISTED_NAME.findall(things)
         self._learn_about_thing(answer)
 
     def _learn_from_refusal(self, command: str, destination: str) -> None:
-        """Note a refused command, or that its destination is at the agent's place already."""
+        """Learn from the answer `Nothing happens.`
+
+        Args:
+            command: The command.
+            destination: The receptacle that it should have led to; empty for other commands.
+        """
         if not self.within_reach or destination not in self.receptacles:
             self.refused.add(command)
             return
@@ -164,18 +186,25 @@ class Memory:
 
     def _learn_about_thing(self, answer: str) -> None:
         """Note that a thing was taken, put down or treated, if the answer says so."""
-        if taken := _TAKEN.match(answer):
-            self.in_hand = taken["thing"]
-            things = self.contents.get(taken["place"], [])
-            self.contents[taken["place"]] = [thing for thing in things if thing != taken["thing"]]
-        elif put := _PUT.match(answer):
+        take = _TAKEN.match(answer)
+        if take:
+            thing = take["thing"]
+            receptacle = take["receptacle"]
+            self.in_hand = thing
+            contents = self.contents.get(receptacle, [])
+            self.contents[receptacle] = [other for other in contents if other != thing]
+            return
+        put = _PUT.match(answer)
+        if put:
             self.in_hand = ""
-            self.contents.setdefault(put["place"], []).append(put["thing"])
-        elif treated := _TREATED.match(answer):
-            states = self.states.setdefault(treated["thing"], set())
-            if treated["verb"] in ("heat", "cool"):
-                states -= {"hot", "cool"}  # a thing is one of them at most
-            states.add(STATE_AFTER[treated["verb"]])
+            self.contents.setdefault(put["receptacle"], []).append(put["thing"])
+            return
+        treatment = _TREATED.match(answer)
+        if treatment:
+            states = self.states.setdefault(treatment["thing"], set())
+            if treatment["verb"] in ("heat", "cool"):
+                states -= {"hot", "cool"}  # a thing is at most one of them
+            states.add(STATE_AFTER[treatment["verb"]])
 
     def find_things(self, kind: str) -> list[tuple[str, str]]:
         """Return the things of a kind that were seen, each with its receptacle."""
@@ -200,7 +229,7 @@ class Memory:
 
 _MOVE = "move {} to {}"
 _PUT_OLD = "put {} in/on {}"
-_PUT_FORMS = {False: (_MOVE,), True: (_PUT_OLD,), None: (_MOVE, _PUT_OLD)}
+_PUT_COMMANDS = {False: (_MOVE,), True: (_PUT_OLD,), None: (_MOVE, _PUT_OLD)}
 """The commands that may put a thing down, by `Memory.uses_old_text`."""
 
 
@@ -233,8 +262,8 @@ class Expert:
         Raises:
             ValueError: The first observation states no task.
         """
-        text = observation.partition(_ADMISSIBLE)[0].strip()
-        if _MARK in text:
+        text = observation.partition(_ADMISSIBLE_HEADING)[0].strip()
+        if _TASK_PREFIX in text:
             self.task = parse_task(text)
             self.memory = Memory.from_first_text(text)
         elif self.command:
@@ -245,7 +274,7 @@ class Expert:
                 "begin with the first text of a game"
             )
         self.command = self._choose_command()
-        if not self.command:
+        if not self.command:  # everything was tried, so the search begins again
             self.memory.forget()
             self.command = self._choose_command() or "look"
         return self.command
@@ -253,48 +282,65 @@ class Expert:
     def _choose_command(self) -> str:
         """Return the next command, empty if nothing is left to try.
 
-        The steps of every task: find a wanted thing and take it, treat it if the task asks for
-        that, put it where it belongs. For a look, find a lamp and turn it on with the thing in
-        hand.
+        The steps of every task are to find a wanted thing and take it, to clean, heat or cool it if
+        the task asks for that, and to put it where it belongs. The last step of a look is to find a
+        lamp and turn it on with the thing in hand.
         """
         memory = self.memory
         task = self.task
         if not memory.in_hand:
             return self._choose_take() or self._choose_search(task.thing)
         if kind_of(memory.in_hand) != task.thing:
-            return self._choose_put(self._rank_spare_places())
+            return self._choose_put(self._rank_places_for_unwanted_thing())
         if task.task_type == LOOK:
-            lamps = memory.find_things(task.target)
-            choices = [_Choice(receptacle, f"use {lamp}") for lamp, receptacle in lamps]
-            # A lamp works in a closed receptacle too.
-            command = self._approach(choices, reaches_inside=False)
-            return command or self._choose_search(task.target)
+            return self._choose_use_of_lamp() or self._choose_search(task.target)
         states = memory.states.get(memory.in_hand, ())
         if task.verb and STATE_AFTER[task.verb] not in states:
-            choices = [
-                _Choice(appliance, f"{task.verb} {memory.in_hand} with {appliance}")
-                for appliance in memory.list_receptacles(task.appliance)
-            ]
-            return self._approach(choices, reaches_inside=False)
+            return self._choose_treatment()
         return self._choose_put(self._rank_targets())
 
     def _choose_take(self) -> str:
-        """Return what leads to a wanted thing that was seen, empty for none."""
-        # Of two wanted things the first stays where it was put: both belong into one receptacle.
-        finished = self._rank_targets()[:1] if self.task.number > 1 else []
-        choices = [
-            _Choice(receptacle, f"take {thing} from {receptacle}")
-            for thing, receptacle in self.memory.find_things(self.task.thing)
-            if receptacle not in finished and not self._is_needless(receptacle)
-        ]
+        """Return the next command on the way to taking a wanted thing that was seen, or empty."""
+        receptacles_to_leave_alone = []
+        if self.task.number > 1:
+            # The first of two wanted things stays where it was put, and the second follows it.
+            receptacles_to_leave_alone = self._rank_targets()[:1]
+        choices = []
+        for thing, receptacle in self.memory.find_things(self.task.thing):
+            if receptacle in receptacles_to_leave_alone:
+                continue
+            if self._cannot_contain_wanted_thing(receptacle):
+                continue
+            choices.append(_Choice(receptacle, f"take {thing} from {receptacle}"))
         return self._approach(choices, reaches_inside=True)
 
+    def _choose_use_of_lamp(self) -> str:
+        """Return the next command on the way to turning on a lamp that was seen, or empty."""
+        lamps = self.memory.find_things(self.task.target)
+        choices = [_Choice(receptacle, f"use {lamp}") for lamp, receptacle in lamps]
+        # A lamp works in a closed receptacle too.
+        return self._approach(choices, reaches_inside=False)
+
+    def _choose_treatment(self) -> str:
+        """Return the next command on the way to cleaning, heating or cooling the thing in hand."""
+        verb = self.task.verb
+        choices = []
+        for appliance in self.memory.list_receptacles(self.task.appliance):
+            choices.append(_Choice(appliance, f"{verb} {self.memory.in_hand} with {appliance}"))
+        # An appliance works while it is closed.
+        return self._approach(choices, reaches_inside=False)
+
     def _choose_put(self, receptacles: list[str]) -> str:
-        """Return what leads to putting down the thing in hand, trying `receptacles` in order."""
+        """Return the next command on the way to putting the thing in hand down, or empty.
+
+        Args:
+            receptacles: Where it may be put, best first.
+        """
         choices = []
         for receptacle in receptacles:
-            for form in _PUT_FORMS[self.memory.uses_old_text]:
-                command = form.format(self.memory.in_hand, receptacle)
+            # As long as the form of the text is not known, both verbs are tried.
+            for template in _PUT_COMMANDS[self.memory.uses_old_text]:
+                command = template.format(self.memory.in_hand, receptacle)
                 choices.append(_Choice(receptacle, command))
         return self._approach(choices, reaches_inside=True)
 
@@ -303,32 +349,36 @@ class Expert:
         memory = self.memory
         wanted_kinds = {kind}
         if self.task.task_type == LOOK and not memory.find_things(self.task.target):
-            wanted_kinds.add(self.task.target)
+            wanted_kinds.add(self.task.target)  # a lamp that is seen on the way saves a search
         unsearched = []
         for receptacle in memory.receptacles:
-            visits = {f"go to {receptacle}", f"examine {receptacle}"}
-            if receptacle not in memory.contents and not visits & memory.refused:
+            ways_to_look = {f"go to {receptacle}", f"examine {receptacle}"}
+            was_refused = not ways_to_look.isdisjoint(memory.refused)
+            if receptacle not in memory.contents and not was_refused:
                 unsearched.append(receptacle)
         if not unsearched:
             return ""
-        receptacle = max(
-            unsearched, key=lambda receptacle: self._estimate_worth(receptacle, wanted_kinds)
-        )
-        choices = [_Choice(receptacle, f"examine {receptacle}")]
-        chance_closed = self.priors.chance_closed(kind_of(receptacle))
-        if receptacle in memory.closed or chance_closed > 0.5:
-            choices.insert(0, _Choice(receptacle, f"open {receptacle}"))
+
+        def worth(receptacle: str) -> float:
+            return self._estimate_worth(receptacle, wanted_kinds)
+
+        best_receptacle = max(unsearched, key=worth)
+        choices = [_Choice(best_receptacle, f"examine {best_receptacle}")]
+        chance_closed = self.priors.chance_closed(kind_of(best_receptacle))
+        if best_receptacle in memory.closed or chance_closed > 0.5:
+            choices.insert(0, _Choice(best_receptacle, f"open {best_receptacle}"))
         return self._approach(choices, reaches_inside=False)
 
     def _approach(self, choices: Iterable[_Choice], reaches_inside: bool) -> str:
-        """Return what leads to the first command that the game did not refuse, empty for none.
+        """Return the next command on the way to giving one of several commands.
 
         Args:
-            choices: The commands, best first.
+            choices: The commands with their receptacles, best first.
             reaches_inside: Whether a closed receptacle has to be opened before the command.
 
         Returns:
-            A `go to` or `open` if that has to come first, else the command.
+            The first command that the game did not refuse before, or the `go to` or `open` that has
+            to precede it; empty if the game refused all of them.
         """
         memory = self.memory
         for receptacle, command in choices:
@@ -344,45 +394,63 @@ class Expert:
     def _rank_targets(self) -> list[str]:
         """Return the receptacles where the wanted things belong, best first.
 
-        Those with the most such things come first, then those that take the fewest turns to reach.
+        Those with the most such things come first. Of those with equally many, the first is the one
+        that takes the fewest turns to go to and to open.
         """
         memory = self.memory
 
         def rank(receptacle: str) -> tuple[int, float]:
             contents = memory.contents.get(receptacle, [])
-            wanted_inside = sum(kind_of(thing) == self.task.thing for thing in contents)
+            number_of_wanted = sum(kind_of(thing) == self.task.thing for thing in contents)
             turns_to_open = float(receptacle in memory.closed)
             if not memory.was_seen(receptacle):
+                # The expected number of turns.
                 turns_to_open = self.priors.chance_closed(kind_of(receptacle))
-            turns_to_go = receptacle not in memory.within_reach
-            return -wanted_inside, turns_to_open + turns_to_go
+            turns_to_go = float(receptacle not in memory.within_reach)
+            return -number_of_wanted, turns_to_open + turns_to_go
 
         return sorted(memory.list_receptacles(self.task.target), key=rank)
 
-    def _rank_spare_places(self) -> list[str]:
-        """Return where to put an unwanted thing, best first: usual places, then near ones."""
+    def _rank_places_for_unwanted_thing(self) -> list[str]:
+        """Return all receptacles, the best ones for putting down an unwanted thing in hand first.
+
+        Those where such a thing is usual, and so allowed, come first. Among these and among the
+        others, those within reach come first.
+        """
         memory = self.memory
         thing_kind = kind_of(memory.in_hand)
 
         def rank(receptacle: str) -> tuple[bool, bool]:
-            is_unusual = self.priors.chance_inside(thing_kind, kind_of(receptacle)) <= RARE
-            return is_unusual, receptacle not in memory.within_reach
+            chance_inside = self.priors.chance_inside(thing_kind, kind_of(receptacle))
+            is_unusual = chance_inside <= RARE
+            is_elsewhere = receptacle not in memory.within_reach
+            return is_unusual, is_elsewhere  # False sorts before True
 
         return sorted(memory.receptacles, key=rank)
 
     def _estimate_worth(self, receptacle: str, wanted_kinds: set[str]) -> float:
-        """Return the chance of finding a wanted thing in a receptacle, per turn that it takes."""
-        if self._is_needless(receptacle):
-            return _NEEDLESS
+        """Return the chance of finding a wanted thing in a receptacle, per turn that it takes.
+
+        Args:
+            receptacle: The receptacle, which was not searched yet.
+            wanted_kinds: The kinds of things that are looked for.
+        """
+        if self._cannot_contain_wanted_thing(receptacle):
+            return _LAST_RESORT_WORTH
         memory = self.memory
         kind = kind_of(receptacle)
-        turns = 1.0  # what is within reach is opened, or else examined, in one turn
+        # Within reach it takes one turn to open or to examine the receptacle. Elsewhere it takes
+        # one turn to go there, which shows the contents, and another to open it if it is closed.
+        turns = 1.0
         if receptacle not in memory.within_reach:
-            turns += 1.0 if receptacle in memory.closed else self.priors.chance_closed(kind)
+            turns_to_open = 1.0
+            if receptacle not in memory.closed:
+                turns_to_open = self.priors.chance_closed(kind)  # the expected number of turns
+            turns += turns_to_open
         chance = sum(self.priors.chance_inside(thing_kind, kind) for thing_kind in wanted_kinds)
         return chance / turns
 
-    def _is_needless(self, receptacle: str) -> bool:
-        """Return whether no wanted thing is there, as the task would be done at the start."""
+    def _cannot_contain_wanted_thing(self, receptacle: str) -> bool:
+        """Return whether a wanted thing there would mean that the task is done already."""
         task = self.task
         return kind_of(receptacle) == task.target and task.number == 1 and not task.verb

@@ -36,8 +36,8 @@ _COMMENT = re.compile(r";[^\n]*")
 # Digests (see `_digest`) of the rules that `play` was written from: those of the official games,
 # those that alfworld 0.4.2 ships for making new ones, and those of the official games before
 # alfworld's own patch to version 2.1.2, which added `help` and renamed `put`.
-_DOMAINS = ("abd977daed3ce87d", "9f953aecdc35af60", "4c70787d391c88d2")
-_GRAMMARS = {
+_DOMAIN_DIGESTS = ("abd977daed3ce87d", "9f953aecdc35af60", "4c70787d391c88d2")
+_TEXT_BY_GRAMMAR_DIGEST = {
     "a1b429d0132e6637": "current",
     "d1588fc1bc2859ce": "current",
     "f8435e3d06cdb224": "old",
@@ -117,7 +117,7 @@ def game_of_row(row: Any, where: str) -> Game:
             f"{where} is a {type(row).__name__}; a game is a JSON object with task and pddl_problem"
         )
     task_type = _get_text(row, "task_type", where, default="")
-    if task_type and task_type not in TASK_TYPES:
+    if task_type not in ("", *TASK_TYPES):
         raise ValueError(
             f"{where} has task_type {task_type!r}; the task types are {', '.join(TASK_TYPES)}"
         )
@@ -135,13 +135,13 @@ def game_of_row(row: Any, where: str) -> Game:
 def read_game(path: Path, id: str = "", split: str = "") -> Game:
     """Read an official `game.tw-pddl` file.
 
-    The task type comes from the names of its folders, as in
+    The names of its folders give the task type and maybe the split, as in
     `valid_seen/pick_heat_then_place_in_recep-Egg-None-Fridge-1/trial_1/game.tw-pddl`.
 
     Args:
         path: The file.
-        id: The id of the game; its last three folders if left out.
-        split: The split of the game; that of its folders if left out.
+        id: The id of the game; the last three folders of the path if left out.
+        split: The split of the game; the one that a folder is named after if left out.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -160,15 +160,12 @@ def read_game(path: Path, id: str = "", split: str = "") -> Game:
             "a game is a JSON object with grammar and pddl_problem"
         )
     rules = _read_rules(data, where)
+
     folders = path.resolve().parent.parts
-    task_type = ""
-    for folder in reversed(folders):
-        folder_type = folder.partition("-")[0]
-        if folder_type in TASK_TYPES:
-            task_type = folder_type
-            break
+    possible_task_types = [folder.partition("-")[0] for folder in folders]
+    task_type = _find_innermost(possible_task_types, TASK_TYPES)
     if not split:
-        split = next((folder for folder in reversed(folders) if folder in SPLITS), "")
+        split = _find_innermost(folders, SPLITS)
     return Game(
         id=id or "/".join(folders[-3:]),
         split=split,
@@ -181,33 +178,47 @@ def read_game(path: Path, id: str = "", split: str = "") -> Game:
     )
 
 
+def _find_innermost(folder_names: Sequence[str], wanted_names: Sequence[str]) -> str:
+    """Return the last folder name of a path that is a wanted one, empty if there is none."""
+    for name in reversed(folder_names):
+        if name in wanted_names:
+            return name
+    return ""
+
+
 class _Rules(NamedTuple):
-    """What the rules of an official file say about its game."""
+    """The parts of an official file's grammar that differ between games."""
 
     task: str  # the sentence that states the task
     text: str  # the form of the text, `current` or `old`
 
 
 def _read_rules(data: Mapping[str, Any], where: str) -> _Rules:
-    """Read the grammar of an official file, after a check that all rules in it are ALFWorld's.
+    """Check that the grammar and the domain of an official file are ALFWorld's, and read them.
 
-    `play` has these rules built in, so a file with others would be played wrongly.
+    The module `play` has these rules built in, so a file with others would be played wrongly.
+
+    Args:
+        data: The JSON object of the file, with `grammar` and `pddl_domain`.
+        where: The path of the file, for messages.
 
     Raises:
-        ValueError: The grammar or the domain is another one.
+        ValueError: The grammar or the domain is not ALFWorld's.
     """
     grammar = _get_text(data, "grammar", where)
     task_rule = _TASK_RULE.search(grammar)
     if task_rule is None:
         raise ValueError(f'{where}: its grammar has no rule "task"')
-    text = _GRAMMARS.get(_digest(_TASK_RULE.sub(r'\g<before>""', grammar)))
+    # The sentence of the task is the only part of a grammar that differs from game to game.
+    grammar_without_task = _TASK_RULE.sub(r'\g<before>""', grammar)
+    text = _TEXT_BY_GRAMMAR_DIGEST.get(_digest(grammar_without_task))
     if text is None:
         raise ValueError(
             f"{where}: its grammar is not ALFWorld's, "
             "whose sentences are the only ones that turngym plays"
         )
     domain = _COMMENT.sub("", _get_text(data, "pddl_domain", where)).lower()
-    if _digest(domain) not in _DOMAINS:
+    if _digest(domain) not in _DOMAIN_DIGESTS:
         raise ValueError(
             f"{where}: its pddl_domain differs from ALFWorld's, "
             "whose rules are the only ones supported"
@@ -218,9 +229,16 @@ def _read_rules(data: Mapping[str, Any], where: str) -> _Rules:
 
 
 def _get_text(row: Mapping[str, Any], name: str, where: str, default: str | None = None) -> str:
-    """Return a text field of a game; raise ValueError if it is no text, or missing.
+    """Return a text field of a game.
 
-    `default` is returned for a missing field, unless it is None.
+    Args:
+        row: The JSON object of the game.
+        name: The name of the field.
+        where: The origin of the object, for messages.
+        default: The value of a missing field; None if it must not be missing.
+
+    Raises:
+        ValueError: The field is not a text, or is missing.
     """
     value = row.get(name, default)
     if not isinstance(value, str):
@@ -230,6 +248,7 @@ def _get_text(row: Mapping[str, Any], name: str, where: str, default: str | None
 
 
 def _get_walkthrough(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Return the commands of a game's walkthrough; raise ValueError if it is no list."""
     walkthrough = row.get("walkthrough") or []
     is_list = isinstance(walkthrough, Sequence)
     if not is_list or not all(isinstance(command, str) for command in walkthrough):

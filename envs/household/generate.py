@@ -38,10 +38,11 @@ from .world import World, get_dialect, make_world
 
 HOUSES_PER_SET = 1_000_000
 ATTEMPTS = 10_000  # chores that are tried before a split is said to have no house
-MOVES = 3  # times that each thing is put elsewhere, on average, before a house is given up
+MOVES = 3  # how often each thing is moved, on average, before another chore is drawn
 MAX_COPIES = 3  # things of one kind, except the wanted ones
-_ODD = 8  # one thing in so many lies elsewhere than usual; one in so many is clean
-_SHARED = 6  # one receptacle in so many is reached from the place of the one before it
+_ONE_UNUSUALLY_PLACED_IN = 8  # one thing in so many lies elsewhere than usual
+_ONE_CLEAN_IN = 8  # one thing in so many is clean, of those that can be cleaned
+_ONE_SHARING_PLACE_IN = 6  # one receptacle in so many is at the place of the one before it
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,9 @@ DIFFICULTIES = {int(level): Difficulty(**row) for level, row in TABLES["difficul
 def draw_house(task_type: str, size: str, difficulty: int, split: str, rng: KeyedRandom) -> House:
     """Draw a house of a split.
 
-    A drawn house belongs to a split by its signature. If that is another split than `split`, things
-    that do not matter for the task are moved until it is the right one, or else another chore is
-    drawn.
+    The split of a house follows from its signature. If a drawn house belongs to another split,
+    things that do not matter for the task are moved, one after the other, until it belongs to
+    `split`. If that takes too many moves, another chore and house are drawn.
 
     Args:
         task_type: One of `TASK_TYPES`.
@@ -83,14 +84,15 @@ def draw_house(task_type: str, size: str, difficulty: int, split: str, rng: Keye
         rng: The source of all random draws.
 
     Raises:
-        RuntimeError: No house was found.
+        RuntimeError: No house of the split was found.
     """
     chores_by_thing = chores(task_type)
     for _ in range(ATTEMPTS):
         thing_kind = rng.choice(tuple(chores_by_thing))
         chore = rng.choice(chores_by_thing[thing_kind])
         sketch = _HouseSketch(rng, chore, DIFFICULTIES[difficulty], SIZES[size])
-        for _ in range(1 + MOVES * len(sketch.movable_things)):
+        most_moves = MOVES * len(sketch.movable_things)
+        for _ in range(1 + most_moves):
             house = sketch.make_house()
             if in_split(house.signature, split):
                 return house
@@ -122,9 +124,10 @@ class _HouseSketch:
         self.size = size
         self.hiding_places = list_hiding_places(chore, difficulty.usual, difficulty.hidden)
         self.form = rng.integer(0, 1)
-        # Drawn for every task type: without this draw, other houses would follow from a seed.
-        lamp_place = rng.choice(THINGS[LAMP].usual)
-        target_kind = lamp_place if chore.task_type == LOOK else chore.target
+        # Only a look needs this, but it is drawn for every task type: each draw changes the next
+        # ones, and a seed has to keep its houses.
+        kind_under_lamp = rng.choice(THINGS[LAMP].usual)
+        target_kind = kind_under_lamp if chore.task_type == LOOK else chore.target
         needed_kinds = [target_kind, rng.choice(self.hiding_places)]
         if chore.appliance:
             needed_kinds.append(chore.appliance)
@@ -143,6 +146,7 @@ class _HouseSketch:
         self.movable_things = range(first_movable, len(self.things))
 
     def make_house(self) -> House:
+        """Return the house as it is drawn so far."""
         return House(
             chore=self.chore,
             form=self.form,
@@ -161,11 +165,14 @@ class _HouseSketch:
         self.things[index] = thing._replace(inside=self._draw_receptacle_for(thing.kind))
 
     def _draw_rooms(self, needed_kinds: Iterable[str]) -> list[str]:
-        """Draw rooms that can have the needed kinds of receptacles, then others up to the size."""
+        """Draw rooms that can have the needed kinds of receptacles, then others up to the size.
+
+        No room is drawn twice.
+        """
         rooms: list[str] = []
         for kind in needed_kinds:
-            if not any(kind in ROOMS[room] for room in rooms):
-                suitable_rooms = [room for room in ROOMS if kind in ROOMS[room]]
+            suitable_rooms = [room for room in ROOMS if kind in ROOMS[room]]
+            if not any(room in suitable_rooms for room in rooms):
                 rooms.append(self.rng.choice(suitable_rooms))
         other_rooms = [room for room in ROOMS if room not in rooms]
         number_of_rooms = self.rng.integer(*self.size.rooms)
@@ -174,13 +181,16 @@ class _HouseSketch:
         return rooms
 
     def _draw_receptacle_kinds(self, needed_kinds: Iterable[str]) -> Counter[str]:
-        """Draw the number of receptacles of each kind: the needed ones, and others of the rooms."""
+        """Draw how many receptacles of each kind there are.
+
+        There is one of each needed kind. The others are drawn among those that the rooms can have.
+        """
         counts = Counter(set(needed_kinds))
-        most_of_kind: Counter[str] = Counter()
+        capacity: Counter[str] = Counter()  # the most receptacles of each kind in all rooms
         for room in self.rooms:
-            most_of_kind.update(ROOMS[room])
-        # Each kind is in the pool as often as the rooms can still take one.
-        pool = list((most_of_kind - counts).elements())
+            capacity.update(ROOMS[room])
+        # A kind is in the pool once for each further receptacle of it that the rooms can have.
+        pool = list((capacity - counts).elements())
         number_of_receptacles = self.rng.integer(*self.size.receptacles)
         number_to_draw = min(number_of_receptacles - counts.total(), len(pool))
         for _ in range(number_to_draw):
@@ -189,10 +199,13 @@ class _HouseSketch:
         return counts
 
     def _add_receptacles(self, counts: Counter[str]) -> None:
-        """Add receptacles, `counts` of each kind, and draw their places.
+        """Add receptacles and draw their places.
 
-        Each has its own place, except that those of a kind in `PAIRED` may share the place of the
-        one before. Places are numbered in a random order of kinds.
+        Places are numbered from 1, kind after kind in a random order. A receptacle of a kind in
+        `PAIRED` may share the place of the one before it; any other has its own place.
+
+        Args:
+            counts: The number of receptacles of each kind.
         """
         place = 0
         remaining_kinds = sorted(counts)
@@ -201,14 +214,18 @@ class _HouseSketch:
             self.receptacles_of_kind[kind] = []
             for number in range(1, counts[kind] + 1):
                 may_share_place = number > 1 and kind in PAIRED and self.size.shared
-                shares_place = may_share_place and self._draw_one_in(_SHARED)
+                shares_place = may_share_place and self._draw_one_in(_ONE_SHARING_PLACE_IN)
                 if not shares_place:
                     place += 1
                 self.receptacles_of_kind[kind].append(len(self.receptacles))
                 self.receptacles.append(Receptacle(kind, number, place))
 
     def _add_wanted_things(self, spare: int) -> None:
-        """Add the wanted things, up to `spare` more than needed, and for a look the lamp."""
+        """Add the wanted things, and for a look the lamp.
+
+        Args:
+            spare: How many more wanted things there are than needed, at most.
+        """
         needed = self.chore.number
         # Spare things leave space for at least one other thing in the smallest house of this size.
         fewest_things, _ = self.size.things
@@ -221,17 +238,18 @@ class _HouseSketch:
             self._add_thing(LAMP, inside=self.target)
 
     def _add_other_things(self) -> None:
-        """Add things of other kinds until the house has a number of things that its size allows."""
+        """Add things that are not wanted, until there are as many things as drawn for the size."""
         receptacle_kinds = self.receptacles_of_kind.keys()
-        kinds = [
-            name
-            for name in PORTABLE
-            if name != self.chore.thing and not receptacle_kinds.isdisjoint(THINGS[name].usual)
-        ]
+        kinds = []  # those that are not wanted and have a usual receptacle in this house
+        for name in PORTABLE:
+            has_usual_receptacle = not receptacle_kinds.isdisjoint(THINGS[name].usual)
+            if name != self.chore.thing and has_usual_receptacle:
+                kinds.append(name)
         number_of_things = self.rng.integer(*self.size.things)
         while kinds and len(self.things) < number_of_things:
             kind = self.rng.choice(kinds)
-            clean = "clean" in THINGS[kind].can and self._draw_one_in(_ODD)
+            can_be_cleaned = "clean" in THINGS[kind].can
+            clean = can_be_cleaned and self._draw_one_in(_ONE_CLEAN_IN)
             self._add_thing(kind, inside=self._draw_receptacle_for(kind), clean=clean)
             if self.counts[kind] == MAX_COPIES:
                 kinds.remove(kind)
@@ -242,11 +260,13 @@ class _HouseSketch:
 
     def _draw_receptacle_for(self, kind: str) -> int:
         """Draw a receptacle for a thing: mostly one where such things usually lie, else any."""
-        kinds = THINGS[kind].fits if self._draw_one_in(_ODD) else THINGS[kind].usual
-        return self.rng.choice(self._list_receptacles(kinds))
+        receptacle_kinds = THINGS[kind].usual
+        if self._draw_one_in(_ONE_UNUSUALLY_PLACED_IN):
+            receptacle_kinds = THINGS[kind].fits
+        return self.rng.choice(self._list_receptacles(receptacle_kinds))
 
     def _draw_one_in(self, number: int) -> bool:
-        """Return true once in `number` draws, on average."""
+        """Draw True with probability 1 / `number`, else False."""
         return self.rng.integer(0, number - 1) == 0
 
     def _list_receptacles(self, kinds: Iterable[str]) -> list[int]:
@@ -286,8 +306,9 @@ class Houses(Games):
     ) -> None:
         difficulties = check_choices("difficulty", difficulty, DIFFICULTIES)
         check_known(size, SIZES, f"size is {size!r}", "the sizes are")
-        named_types = set(parse_task_types(task_types))
-        ordered_types = tuple(name for name in TASK_TYPES if name in named_types)
+        # The order in which task types are named must not change the houses.
+        chosen_types = set(parse_task_types(task_types))
+        ordered_types = tuple(name for name in TASK_TYPES if name in chosen_types)
         super().__init__("household", check_split(split), ())
         self.options = HouseOptions(split, size, difficulties, ordered_types, seed)
 
@@ -304,7 +325,15 @@ class Houses(Games):
 
 
 def make_house(i: int, options: HouseOptions) -> tuple[str, House]:
-    """Return the name of house `i` of a set, and the house."""
+    """Draw house `i` of a set.
+
+    Args:
+        i: The index of the house, 0 to `HOUSES_PER_SET - 1`.
+        options: What fixes the set.
+
+    Returns:
+        The name of the house, such as `look_at_obj_in_light-small-1-train-0-5`, and the house.
+    """
     rng = KeyedRandom("household", options.seed, i, options.split)
     task_type = rng.choice(options.task_types)
     difficulty = rng.choice(options.difficulties)
@@ -315,7 +344,16 @@ def make_house(i: int, options: HouseOptions) -> tuple[str, House]:
 
 @lru_cache(WORLDS)
 def _open_house(i: int, options: HouseOptions, text: str) -> tuple[Game, World]:
-    """Make house `i` of a set as a game, and its world in a form of text, `current` or `old`."""
+    """Make house `i` of a set.
+
+    Args:
+        i: The index of the house.
+        options: What fixes the set.
+        text: The form of the text, `current` or `old`.
+
+    Returns:
+        The house as a game, and its world with the text in that form.
+    """
     name, house = make_house(i, options)
     problem = house.problem()
     game = Game(

@@ -48,19 +48,20 @@ class ThingKind:
     fits: tuple[str, ...]
 
 
-def _read_thing_kinds(rows: dict[str, dict[str, list[str]]]) -> dict[str, ThingKind]:
+def _make_thing_kinds(rows: dict[str, dict[str, list[str]]]) -> dict[str, ThingKind]:
+    """Return the kinds of things by name, from the rows `can`, `usual` and `others` of each."""
     kinds = {}
     for name, row in rows.items():
         usual = tuple(row["usual"])
         fits = usual + tuple(row["others"])
-        kinds[name] = ThingKind(name, frozenset(row["can"]), usual, fits)
+        kinds[name] = ThingKind(name=name, can=frozenset(row["can"]), usual=usual, fits=fits)
     return kinds
 
 
 TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("chores.toml").read_text("utf-8"))
 ROOMS: dict[str, dict[str, int]] = TABLES["rooms"]
 """For each kind of room the most receptacles of each kind in it."""
-THINGS = _read_thing_kinds(TABLES["things"])
+THINGS = _make_thing_kinds(TABLES["things"])
 """The kinds of things by name."""
 PORTABLE = tuple(name for name, kind in THINGS.items() if "lamp" not in kind.can)
 """The names of the kinds of things that can be picked up."""
@@ -118,27 +119,32 @@ class Chore:
 
 @cache
 def chores(task_type: str) -> dict[str, tuple[Chore, ...]]:
-    """Return all chores of a task type, by the kind of the wanted things; no tuple is empty."""
+    """Return all chores of a task type, by the kind of the wanted things.
+
+    Kinds of things without a chore are left out.
+    """
     chores_by_thing = {}
-    for name in PORTABLE:
-        targets = _list_targets(task_type, THINGS[name])
-        candidates = [Chore(task_type, name, target) for target in targets]
-        # A chore whose things could lie nowhere but at the target would be done at the start.
-        possible_chores = tuple(chore for chore in candidates if chore.sources())
+    for thing_name in PORTABLE:
+        possible_chores = []
+        for target in _list_targets(task_type, THINGS[thing_name]):
+            chore = Chore(task_type, thing=thing_name, target=target)
+            # If its things could lie nowhere but at the target, it would be done at the start.
+            if chore.sources():
+                possible_chores.append(chore)
         if possible_chores:
-            chores_by_thing[name] = possible_chores
+            chores_by_thing[thing_name] = tuple(possible_chores)
     return chores_by_thing
 
 
-def _list_targets(task_type: str, kind: ThingKind) -> tuple[str, ...]:
+def _list_targets(task_type: str, thing_kind: ThingKind) -> tuple[str, ...]:
     """Return the targets that a chore of a type can have for a kind of things; empty for none."""
     if task_type == LOOK:
         return (LAMP,)
     if task_type == TWO:
-        return tuple(target for target in kind.fits if target not in FOR_ONE)
-    if task_type in _VERBS and _VERBS[task_type] not in kind.can:
+        return tuple(target for target in thing_kind.fits if target not in FOR_ONE)
+    if task_type in _VERBS and _VERBS[task_type] not in thing_kind.can:
         return ()
-    return kind.fits
+    return thing_kind.fits
 
 
 @cache
@@ -146,20 +152,20 @@ def list_hiding_places(chore: Chore, usual: bool, hidden: bool | None) -> tuple[
     """Return the kinds of receptacles where the wanted things of a chore may lie at a difficulty.
 
     Args:
-        chore: The chore; only its `sources()` come into question.
-        usual: Whether the places are those where such things usually lie, or the others.
-        hidden: Whether the receptacles have to be opened; None for either.
+        chore: The chore, whose `sources()` are narrowed down.
+        usual: True for receptacles where such things usually lie, False for the others.
+        hidden: True for receptacles that have to be opened, False for open ones, None for either.
 
     Returns:
-        At least one kind: a condition that no kind meets is ignored.
+        At least one kind, because a condition that no kind meets is ignored.
     """
-    kinds = chore.sources()
+    candidates = chore.sources()
     if hidden is not None:
-        hidden_kinds = tuple(kind for kind in kinds if (kind in OPENABLE) == hidden)
-        kinds = hidden_kinds or kinds
+        as_hidden_as_wanted = tuple(kind for kind in candidates if (kind in OPENABLE) == hidden)
+        candidates = as_hidden_as_wanted or candidates
     usual_kinds = THINGS[chore.thing].usual
-    matching_kinds = tuple(kind for kind in kinds if (kind in usual_kinds) == usual)
-    return matching_kinds or kinds
+    as_usual_as_wanted = tuple(kind for kind in candidates if (kind in usual_kinds) == usual)
+    return as_usual_as_wanted or candidates
 
 
 AGENT = "agent1"
@@ -226,32 +232,38 @@ class House:
 
     @property
     def signature(self) -> str:
-        """A text that two houses share if and only if they set the same task, in whatever words."""
+        """A text that two houses share if and only if they set the same task, however it is worded.
+
+        It has the chore, the receptacles and the things, as in
+        `pick_and_place_simple mug desk: desk-1-2 shelf-1-1: mug-1-shelf-1-0`.
+        """
         chore = self.chore
-        receptacles = sorted(
-            f"{receptacle.kind}-{receptacle.number}-{receptacle.place}"
-            for receptacle in self.receptacles
-        )
-        things = []
+        receptacle_texts = []
+        for receptacle in self.receptacles:
+            receptacle_texts.append(f"{receptacle.kind}-{receptacle.number}-{receptacle.place}")
+        thing_texts = []
         for thing in self.things:
             receptacle = self.receptacles[thing.inside]
             location = f"{receptacle.kind}-{receptacle.number}"
-            things.append(f"{thing.kind}-{thing.number}-{location}-{thing.clean:d}")
+            thing_texts.append(f"{thing.kind}-{thing.number}-{location}-{thing.clean:d}")
         return (
             f"{chore.task_type} {chore.thing} {chore.target}: "
-            f"{' '.join(receptacles)}: {' '.join(sorted(things))}"
+            f"{' '.join(sorted(receptacle_texts))}: {' '.join(sorted(thing_texts))}"
         )
 
     def problem(self) -> PddlProblem:
         """Return the house as the PDDL problem that the game plays.
 
-        Kinds are types in PDDL: those of receptacles have the type `rtype` and end in `type`, as in
-        `desktype`; those of things have the type `otype`.
+        A kind such as `desk` is an object of the problem, too: `desktype`, which has the type
+        `rtype` if it is a kind of receptacles and `otype` if it is a kind of things.
         """
         receptacle_ids = _make_ids(self.receptacles)
         thing_ids = _make_ids(self.things)
         last_place = max(receptacle.place for receptacle in self.receptacles)
         place_ids = [f"loc_bar_{place}" for place in range(last_place + 1)]
+        receptacle_kinds = {receptacle.kind for receptacle in self.receptacles}
+        thing_kinds = {thing.kind for thing in self.things}
+
         facts: list[Fact] = [("atlocation", AGENT, place_ids[0])]
         for receptacle, id in zip(self.receptacles, receptacle_ids):
             facts.append(("receptacletype", id, f"{receptacle.kind}type"))
@@ -263,14 +275,11 @@ class House:
             facts.append(("objecttype", id, f"{thing.kind}type"))
             facts.append(("inreceptacle", id, receptacle_ids[thing.inside]))
             facts.append(("objectatlocation", id, place_ids[receptacle.place]))
-            facts += [(predicate, id) for predicate in self._list_predicates(thing)]
-
-        # Which kinds of things each kind of receptacle accepts.
-        receptacle_kinds = {receptacle.kind for receptacle in self.receptacles}
-        thing_kinds = {thing.kind for thing in self.things}
+            facts += [(predicate, id) for predicate in self._list_initial_predicates(thing)]
         for thing_kind in thing_kinds:
-            for kind in receptacle_kinds.intersection(THINGS[thing_kind].fits):
-                facts.append(("cancontain", f"{kind}type", f"{thing_kind}type"))
+            for receptacle_kind in receptacle_kinds.intersection(THINGS[thing_kind].fits):
+                facts.append(("cancontain", f"{receptacle_kind}type", f"{thing_kind}type"))
+
         types = {
             AGENT: "agent",
             **dict.fromkeys(place_ids, "location"),
@@ -281,11 +290,10 @@ class House:
         }
         return PddlProblem(types, frozenset(facts), self.chore.goal())
 
-    def _list_predicates(self, thing: Thing) -> list[str]:
-        """Return the predicates that are true of a thing at first: its abilities and its states.
+    def _list_initial_predicates(self, thing: Thing) -> list[str]:
+        """Return the PDDL predicates that are true of a thing at the start of the game.
 
-        What lies in a fridge or microwave is cool or hot already. A wanted thing has no state, so
-        the task has yet to be done.
+        They are its abilities, such as `cleanable`, and its states, such as `isclean`.
         """
         abilities = THINGS[thing.kind].can
         predicates = []
@@ -294,11 +302,13 @@ class House:
         for ability, predicate in _ABILITY_PREDICATES.items():
             if ability in abilities:
                 predicates.append(predicate)
+        # A wanted thing begins without a state, so it has yet to be cleaned, heated or cooled.
         if thing.kind == self.chore.thing:
             return predicates
-        receptacle_kind = self.receptacles[thing.inside].kind
         if thing.clean:
             predicates.append("isclean")
+        # What lies in a fridge or microwave at the start is cool or hot already.
+        receptacle_kind = self.receptacles[thing.inside].kind
         if receptacle_kind == "fridge" and "cool" in abilities:
             predicates.append("iscool")
         if receptacle_kind == "microwave" and "heat" in abilities:
@@ -306,40 +316,41 @@ class House:
         return predicates
 
     def walkthrough(self) -> list[str]:
-        """Return commands that do the task, in the present form of the text."""
+        """Return commands that do the task, in the present form of the text.
+
+        Each wanted thing is taken, treated (cleaned, heated or cooled) if the chore asks for that,
+        and put into or onto the target. For a look it is carried to the lamp, which is turned on.
+        """
         chore = self.chore
-        walk = _Walk()
         target = self.receptacles[self.target]
+        appliances = [item for item in self.receptacles if item.kind == chore.appliance]
+        writer = _WalkthroughWriter()
         for thing in self.things[: chore.number]:
             source = self.receptacles[thing.inside]
-            walk.go_to(source)
-            walk.open(source)
-            walk.commands.append(f"take {thing.name} from {source.name}")
+            writer.go_to(source)
+            writer.open(source)
+            writer.commands.append(f"take {thing.name} from {source.name}")
             if chore.verb:
-                appliance = next(
-                    receptacle
-                    for receptacle in self.receptacles
-                    if receptacle.kind == chore.appliance
-                )
-                walk.go_to(appliance)
-                walk.commands.append(f"{chore.verb} {thing.name} with {appliance.name}")
-            walk.go_to(target)
+                appliance = appliances[0]
+                writer.go_to(appliance)
+                writer.commands.append(f"{chore.verb} {thing.name} with {appliance.name}")
+            writer.go_to(target)
             if chore.task_type != LOOK:
-                walk.open(target)
-                walk.commands.append(f"move {thing.name} to {target.name}")
+                writer.open(target)
+                writer.commands.append(f"move {thing.name} to {target.name}")
         if chore.task_type == LOOK:
             lamps = [thing for thing in self.things if thing.kind == chore.target]
             lamp = next(lamp for lamp in lamps if lamp.inside == self.target)
-            walk.commands.append(f"use {lamp.name}")
-        return walk.commands
+            writer.commands.append(f"use {lamp.name}")
+        return writer.commands
 
 
-class _Walk:
-    """The commands of a walkthrough so far, and what they have changed."""
+class _WalkthroughWriter:
+    """Collects the commands of a walkthrough, without a `go to` or `open` that is not needed."""
 
     def __init__(self) -> None:
         self.commands: list[str] = []
-        self.place = 0
+        self.place = 0  # where the agent is; it begins at place 0, where no receptacle is
         self.opened: set[Receptacle] = set()
 
     def go_to(self, receptacle: Receptacle) -> None:
@@ -356,16 +367,17 @@ class _Walk:
 def _make_ids(objects: Sequence[Receptacle | Thing]) -> list[str]:
     """Return an id for each object of a house, such that `world.name_all` gives it its own name.
 
-    That numbers the objects of a kind backwards in the order of their ids: of three mugs, `mug 1`
-    has the id `mug_bar_02` and `mug 3` has `mug_bar_00`. It names a basin after the part of its id
-    before the first bar, followed by `basin`: `sinkbasin 1` is `sink_bar_00_bar_sinkbasin`.
+    `name_all` numbers the objects of a kind backwards in the order of their ids, so of three mugs
+    `mug 1` has the id `mug_bar_02` and `mug 3` has `mug_bar_00`. It appends `basin` to the part of
+    a basin's id before the first bar, so `sinkbasin 1` has the id `sink_bar_00_bar_sinkbasin`.
     """
     counts = Counter(item.kind for item in objects)
     ids = []
     for item in objects:
         position = f"bar_{counts[item.kind] - item.number:02}"
         if item.kind.endswith("basin"):
-            ids.append(f"{item.kind.removesuffix('basin')}_{position}_bar_{item.kind}")
+            kind_without_basin = item.kind.removesuffix("basin")
+            ids.append(f"{kind_without_basin}_{position}_bar_{item.kind}")
         else:
             ids.append(f"{item.kind}_{position}")
     return ids

@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,8 +32,8 @@ from ..tasks import check_index, check_known
 from .game import SPLITS, TASK_TYPES, Game, game_of_row, read_game
 from .world import World
 
-VERSION = 2  # of the cached index and rows of a source
-WORLDS = 1024  # games that a process keeps parsed
+VERSION = 2  # of the format of the cached index and rows; part of the cache key
+WORLDS = 1024  # the number of parsed games that a process caches
 HOW_TO_GET_GAMES = (
     "get the official games with `pip install alfworld` and `alfworld-download` "
     "(it fills $ALFWORLD_DATA or ~/.cache/alfworld), or give JSONL rows with task, pddl_problem "
@@ -51,7 +52,7 @@ class GameEntry(NamedTuple):
 
 
 class ListedGame(NamedTuple):
-    """A game of a source that has not been read."""
+    """A game of a source: what its index says, and a function that reads it."""
 
     entry: GameEntry
     read: Callable[[], Game]
@@ -107,23 +108,25 @@ def open_games(
         games: A folder of the official data (with or without `json_2.1.1`), a folder of
             `games*.jsonl` files, one such file or one `game.tw-pddl`; `$ALFWORLD_DATA`, then
             `~/.cache/alfworld`, if left out.
-        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`; training and evaluation ask
-            for `valid`, which is `valid_seen`, and `test`, which is `valid_unseen`. Games whose
-            file names no split are in each.
+        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`. `valid` is another name of
+            `valid_seen` and `test` of `valid_unseen`. Games whose file names no split are in each.
         task_types: Some of `TASK_TYPES`, a sequence or a text with commas; all if left out.
 
     Raises:
         FileNotFoundError: There are no games. The message says where they were looked for and how
             to get them.
-        ValueError: A file contains no games, none is left, or split or task type is unknown.
+        ValueError: A file is not one of games, no game is of the split and the task types, or the
+            split or a task type is unknown.
     """
+    # Training and evaluation call the splits of every environment `train`, `valid` and `test`.
     official_names = {"valid": "valid_seen", "test": "valid_unseen"}
     split = official_names.get(split, split)
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}; the splits of ALFWorld are {', '.join(SPLITS)}")
     chosen_types = parse_task_types(task_types)
     path = _find_games(games)
-    return _select_games(tuple(_list_sources(path, split)), path, split, chosen_types)
+    sources = tuple(_list_sources(path, split))
+    return _select_games(sources, path, split, chosen_types)
 
 
 def parse_task_types(option: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -137,20 +140,25 @@ def parse_task_types(option: str | Sequence[str] | None) -> tuple[str, ...]:
     """
     if option is None:
         return TASK_TYPES
-    names = option.split(",") if isinstance(option, str) else option
-    stripped_names = tuple(name.strip() if isinstance(name, str) else name for name in names)
-    for name in stripped_names:
+    raw_names = option.split(",") if isinstance(option, str) else option
+    # An item that is no string is left for `check_known` to report.
+    names = tuple(name.strip() if isinstance(name, str) else name for name in raw_names)
+    for name in names:
         check_known(name, TASK_TYPES, f"unknown task type {name!r}", "the six are")
-    if not stripped_names:
+    if not names:
         raise ValueError(f"task_types is empty; choose from {', '.join(TASK_TYPES)}")
-    return stripped_names
+    return names
 
 
 def _find_games(games: str | Path | None) -> Path:
-    """Return the path of the games: `games`, or the folder where ALFWorld has them.
+    """Return the path of the games.
+
+    Args:
+        games: The path; if None, `$ALFWORLD_DATA` or else `~/.cache/alfworld`, where
+            `alfworld-download` puts them.
 
     Raises:
-        FileNotFoundError: It does not exist.
+        FileNotFoundError: The path does not exist.
     """
     if games is not None:
         path = Path(games).expanduser()
@@ -162,23 +170,26 @@ def _find_games(games: str | Path | None) -> Path:
     alfworld_data = os.environ.get("ALFWORLD_DATA", "")
     if alfworld_data:
         path = Path(alfworld_data).expanduser()
-    else:
-        path = Path.home() / ".cache" / "alfworld"
-    if path.is_dir():
+        if not path.is_dir():
+            raise FileNotFoundError(
+                "there are no ALFWorld games: no `games` given, "
+                f"$ALFWORLD_DATA is {alfworld_data!r}, which is no folder; {HOW_TO_GET_GAMES}"
+            )
         return path
-    if alfworld_data:
+    path = Path.home() / ".cache" / "alfworld"
+    if not path.is_dir():
         raise FileNotFoundError(
             "there are no ALFWorld games: no `games` given, "
-            f"$ALFWORLD_DATA is {alfworld_data!r}, which is no folder; {HOW_TO_GET_GAMES}"
+            f"$ALFWORLD_DATA is not set, no {path}; {HOW_TO_GET_GAMES}"
         )
-    raise FileNotFoundError(
-        "there are no ALFWorld games: no `games` given, "
-        f"$ALFWORLD_DATA is not set, no {path}; {HOW_TO_GET_GAMES}"
-    )
+    return path
 
 
 def _list_sources(path: Path, split: str) -> list[tuple[ListedGame, ...]]:
-    """Return the games of each source in a file or folder, of all splits if the source has several.
+    """Return the games of each source in a file or folder.
+
+    A source is a file or the official folder of a split. A file may have games of other splits,
+    which are returned as well.
 
     Args:
         path: A file, a folder of `games*.jsonl` files, or an official folder at any level: a split,
@@ -189,8 +200,8 @@ def _list_sources(path: Path, split: str) -> list[tuple[ListedGame, ...]]:
         FileNotFoundError: The folder has no games, or not those of the split.
     """
     if path.is_file():
-        is_one_game = path.suffix in (".tw-pddl", ".json")
-        list_games = list_game_file if is_one_game else list_rows_file
+        is_game_file = path.suffix in (".tw-pddl", ".json")
+        list_games = list_game_file if is_game_file else list_rows_file
         return [_list_games_cached(list_games, path, file_key(path))]
 
     rows_files = [
@@ -216,7 +227,7 @@ def _list_sources(path: Path, split: str) -> list[tuple[ListedGame, ...]]:
 
 
 def _find_split_folders(path: Path) -> list[Path]:
-    """Return the folders of splits that an official folder is or has."""
+    """Return the folders of splits in an official folder, or the folder itself if it is one."""
     if path.name in SPLITS:
         return [path]
     split_folders = []
@@ -236,7 +247,7 @@ def _select_games(
 ) -> Games:
     """Return the solvable games of a split and of some task types, sorted by id.
 
-    Games whose file names no split or task type are in each.
+    A game whose file names no split belongs to every split, and likewise for the task type.
 
     Args:
         sources: The games of each source.
@@ -247,21 +258,23 @@ def _select_games(
     Raises:
         ValueError: There is no such game.
     """
-    solvable_games = [game for source in sources for game in source if game.entry.solvable]
-    selected_games = [
-        game
-        for game in solvable_games
-        if game.entry.split in ("", split) and game.entry.task_type in ("", *task_types)
-    ]
+    selected_games = []
+    available: Counter[tuple[str, str]] = Counter()  # by split and task type, for the error
+    for game in chain.from_iterable(sources):
+        entry = game.entry
+        if not entry.solvable:
+            continue
+        available[entry.split, entry.task_type] += 1
+        if entry.split in ("", split) and entry.task_type in ("", *task_types):
+            selected_games.append(game)
     if not selected_games:
-        counts = Counter((game.entry.split, game.entry.task_type) for game in solvable_games)
-        available = [
-            f"{number} {task_type} in {name}"
-            for (name, task_type), number in sorted(counts.items())
+        available_texts = [
+            f"{number} {task_type} in {split_name}"
+            for (split_name, task_type), number in sorted(available.items())
         ]
         raise ValueError(
             f"{path} has no solvable game of split {split} and task types {', '.join(task_types)}; "
-            f"it has {', '.join(available) or 'no game'}"
+            f"it has {', '.join(available_texts) or 'no game'}"
         )
     selected_games.sort(key=lambda game: game.entry.id)
     return Games(str(path), split, selected_games)
@@ -269,7 +282,13 @@ def _select_games(
 
 @lru_cache(32)
 def _list_games_cached(list_games: ListGames, path: Path, key: str) -> tuple[ListedGame, ...]:
-    """Return the games of a source; `key` is its `file_key`, so that a change empties the cache."""
+    """Return the games of a source, with a cache.
+
+    Args:
+        list_games: Lists the games of a source of this sort.
+        path: The source.
+        key: The source's `file_key`, so that a source that changed is listed again.
+    """
     return list_games(path)
 
 
@@ -284,41 +303,50 @@ def list_game_file(path: Path) -> tuple[ListedGame, ...]:
 
 
 def list_rows_file(path: Path) -> tuple[ListedGame, ...]:
-    """Return the games of a JSONL file."""
-    store = RowStore(path, lambda row, location: _make_entry(game_of_row(row, location)))
+    """Return the games of a JSONL file, one a line."""
+
+    def make_entry_of_row(row: Any, location: str) -> GameEntry:
+        return _make_entry(game_of_row(row, location))
+
+    store = RowStore(path, make_entry_of_row)
 
     def read_row(i: int, id: str) -> Game:
         return game_of_row(store[i], where=id)
 
     listed_games = []
     for i, values in enumerate(store.index):
-        entry = GameEntry._make(values)
+        entry = GameEntry._make(values)  # the cached index has lists of the fields
         listed_games.append(ListedGame(entry, partial(read_row, i, entry.id)))
     return tuple(listed_games)
 
 
 def list_split_folder(path: Path) -> tuple[ListedGame, ...]:
-    """Return the games of an official folder of a split: `path/TASK/TRIAL/game.tw-pddl`."""
+    """Return the games of an official folder of a split: `path/TASK/TRIAL/game.tw-pddl`.
+
+    Reading all files takes long, so their index is cached on disk until a task folder changes.
+    """
 
     def index_games() -> tuple[Sequence[Any], Arrays]:
+        """Read all games and return their index entries; there are no arrays to cache."""
         entries = []
-        files = {}
         for file in sorted(path.glob(f"*/*/{_GAME_FILE}")):
             task_folder, trial_folder = file.parts[-3:-1]
-            files[f"{path.name}/{task_folder}/{trial_folder}"] = file
-        for id, file in files.items():
+            id = f"{path.name}/{task_folder}/{trial_folder}"
             if "movable" not in id and "Sliced" not in id:  # alfworld leaves them out as well
                 entries.append(_make_entry(read_game(file, id, path.name)))
         return entries, {}
 
+    task_folder_times = []
     with os.scandir(path) as folders:
-        task_times = sorted(
-            (folder.name, folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()
-        )
-    index, _ = load_index(f"folder {path.resolve()} {task_times}", index_games)
+        for folder in folders:
+            if folder.is_dir():
+                task_folder_times.append((folder.name, folder.stat().st_mtime_ns))
+    key = f"folder {path.resolve()} {sorted(task_folder_times)}"
+    index, _ = load_index(key, index_games)
+
     listed_games = []
     for values in index:
-        entry = GameEntry._make(values)
+        entry = GameEntry._make(values)  # the cached index has lists of the fields
         file = path.parent / entry.id / _GAME_FILE
         listed_games.append(ListedGame(entry, partial(read_game, file, entry.id, entry.split)))
     return tuple(listed_games)
@@ -336,11 +364,11 @@ class RowStore:
 
     Args:
         path: The file.
-        make_entry: Returns the index entry of a row, given with its file and line, as in
-            `games.jsonl:3`.
+        make_entry: Returns the index entry of a row. Its arguments are the row and its location,
+            such as `games.jsonl:3`.
 
     Attributes:
-        index: The entry of each row, as lists.
+        index: The entry of each row, as a list of its fields.
 
     Raises:
         ValueError: A line is not JSON, the file is not complete, or `make_entry` refuses a row by a
@@ -350,6 +378,7 @@ class RowStore:
     def __init__(self, path: Path, make_entry: Callable[[Any, str], Sequence[Any]]) -> None:
 
         def read_file() -> tuple[Sequence[Any], Arrays]:
+            """Return the index and, as arrays, all compressed rows end to end."""
             index = []
             compressed_rows = []
             for line_number, row in json_rows(path):
@@ -368,20 +397,25 @@ class RowStore:
 def load_index(
     key: str, build: Callable[[], tuple[Sequence[Any], Arrays]]
 ) -> tuple[list[list[Any]], Arrays]:
-    """Return the index of a source and the arrays beside it, from the cache on disk if possible.
+    """Return the index of a source and further arrays, from the cache on disk if possible.
 
     Args:
-        key: Names the source and changes with it.
-        build: Reads the source and returns the index and the arrays.
+        key: Names the source, and changes when the source does.
+        build: Reads the source and returns the index, whose entries are sequences of JSON values,
+            and the arrays.
+
+    Returns:
+        The index, with entries as lists, and the arrays.
     """
 
     def build_arrays() -> Arrays:
         index, arrays = build()
-        return {"index": np.frombuffer(json.dumps(index).encode(), np.uint8), **arrays}
+        # The cache has only arrays, so the index is stored as the bytes of its JSON.
+        index_bytes = np.frombuffer(json.dumps(index).encode(), np.uint8)
+        return {"index": index_bytes, **arrays}
 
-    arrays = load_or_make_arrays(
-        cache_folder("household"), digest_values([VERSION, key]), build_arrays
-    )
+    cache_key = digest_values([VERSION, key])
+    arrays = load_or_make_arrays(cache_folder("household"), cache_key, build_arrays)
     return json.loads(bytes(arrays["index"])), arrays
 
 

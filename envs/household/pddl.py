@@ -49,13 +49,15 @@ def parse_problem(text: str) -> PddlProblem:
         ValueError: The text is not a problem, or lacks a section. The message is the end of a
             sentence whose subject is the problem.
     """
+    # A problem is `(define (:objects ...) (:init FACT ...) (:goal EXPRESSION))`.
     definition = parse_expression(text)
-    if not isinstance(definition, list) or not definition or definition[0] != "define":
+    if not isinstance(definition, list) or definition[:1] != ["define"]:
         raise ValueError("is no PDDL problem: it does not begin with (define")
     sections: dict[str, list[Expression]] = {}
     for section in definition[1:]:
         if isinstance(section, list) and section and isinstance(section[0], str):
-            sections[section[0]] = section[1:]
+            name = section[0]
+            sections[name] = section[1:]
     for name in (":objects", ":init", ":goal"):
         if name not in sections:
             raise ValueError(f"is no complete PDDL problem: it has no {name}")
@@ -73,7 +75,11 @@ def parse_problem(text: str) -> PddlProblem:
 def parse_typed_list(words: list[Expression]) -> list[tuple[str, str]]:
     """Return the (name, type) pairs of a typed list; a name without a type is an `object`.
 
-    Example: `?o1 ?o2 - object ?r - receptacle` -> `(?o1, object), (?o2, object), (?r, receptacle)`.
+    Example: the words of `?o1 ?o2 - object ?r - receptacle` give
+    `[("?o1", "object"), ("?o2", "object"), ("?r", "receptacle")]`.
+
+    Raises:
+        ValueError: The list contains an expression in parentheses.
     """
     pairs: list[tuple[str, str]] = []
     untyped_names: list[str] = []
@@ -81,7 +87,7 @@ def parse_typed_list(words: list[Expression]) -> list[tuple[str, str]]:
     for word in remaining_words:
         if not isinstance(word, str):
             raise ValueError(f"has an expression in a list of names: {word!r}")
-        if word == "-":
+        if word == "-":  # the next word is the type of all names since the last type
             type_name = str(next(remaining_words, ""))
             pairs += [(name, type_name) for name in untyped_names]
             untyped_names = []
@@ -129,8 +135,7 @@ class State(NamedTuple):
     """The state of a world.
 
     Things, receptacles and places are indices into the tables of the `World`. A set of them is a
-    bit
-    mask: an int whose bit `i` is set if `i` is in the set.
+    bit mask: an int whose bit `i` is set if `i` is in the set.
 
     Args:
         place: Where the agent is.
@@ -179,6 +184,8 @@ class PlacedCondition:
     number: int  # of things that must be in or on the same receptacle
 
     def is_met(self, state: State) -> bool:
+        """Return whether a receptacle has enough of the things that are in the wanted states."""
+        # Sets of things are bit masks.
         things = self.things
         for flag in self.flags:
             things &= getattr(state, flag)
@@ -199,6 +206,7 @@ class LampCondition:
     receptacles_at: tuple[tuple[int, ...], ...]  # for each place the receptacles there
 
     def is_met(self, state: State) -> bool:
+        """Return whether such a lamp is on where the agent is; sets of lamps are bit masks."""
         lamps_on = self.lamps & state.toggled
         if not lamps_on:
             return False
@@ -219,7 +227,7 @@ class InHandCondition:
 
 Condition: TypeAlias = "PlacedCondition | LampCondition | InHandCondition"
 
-FindWith: TypeAlias = Callable[[str, str], int]
+FindByProperty: TypeAlias = Callable[[str, str], int]
 """Returns the set of things or receptacles with a fixed property: `("objecttype", "mugtype")` gives
 all mugs, `("cleanable", "")` gives all things that can be cleaned."""
 
@@ -229,52 +237,59 @@ FLAG_BY_PREDICATE = {f"is{flag}": flag for flag in ("clean", "hot", "cool", "sli
 
 
 class _Conjunction(NamedTuple):
-    """A part of a goal without its nesting: all literals must hold for some choice of variables."""
+    """A subgoal without its nesting: all literals must be true for some choice of variables."""
 
     literals: list[Fact]  # a negated one begins with `not`
     variable_types: dict[str, str]  # the type of each variable
 
 
 def parse_goal(
-    goal: Expression, find_with: FindWith, receptacles_at: tuple[tuple[int, ...], ...]
+    goal: Expression, find_by_property: FindByProperty, receptacles_at: tuple[tuple[int, ...], ...]
 ) -> tuple[Condition, ...]:
     """Return the conditions of a goal, all of which must be met.
 
     Args:
         goal: The goal of one of ALFWorld's six task types.
-        find_with: Returns the things or receptacles with a property.
+        find_by_property: Returns the things or receptacles with a property, as a bit mask.
         receptacles_at: For each place the receptacles there.
 
     Raises:
         ValueError: ALFWorld has no such goal. The message is the end of a sentence.
     """
-    parts: list[Expression] = [goal]
+    # Some goals are a conjunction of two subgoals: a lamp is on, and a thing is in the hand.
+    subgoals: list[Expression] = [goal]
     if isinstance(goal, list) and goal[:1] == ["and"] and len(goal) > 1:
-        parts = goal[1:]
+        subgoals = goal[1:]
     conditions = []
-    for part in parts:
-        conjunction = _flatten(part)
-        condition: Condition | None = _read_lamp_condition(conjunction, find_with, receptacles_at)
+    for subgoal in subgoals:
+        conjunction = _flatten_subgoal(subgoal)
+        condition: Condition | None = _read_lamp_condition(
+            conjunction, find_by_property, receptacles_at
+        )
         if condition is None:
-            condition = _read_in_hand_condition(conjunction, find_with)
+            condition = _read_in_hand_condition(conjunction, find_by_property)
         if condition is None:
-            condition = _read_placed_condition(conjunction, find_with)
+            condition = _read_placed_condition(conjunction, find_by_property)
         if condition is None:
             raise ValueError("has a goal that none of ALFWorld's six task types states")
         conditions.append(condition)
     return tuple(conditions)
 
 
-def _flatten(part: Expression) -> _Conjunction:
+def _flatten_subgoal(subgoal: Expression) -> _Conjunction:
     """Return the literals of nested `and`, `exists` and `not`; each variable gets a unique name.
 
     Example: `(exists (?o - object) (and (ishot ?o) (not (= ?o x))))` has the literals
-    `(ishot ?o0)` and `(not = ?o0 x)`, and `?o0` is an `object`.
+    `("ishot", "?o0")` and `("not", "=", "?o0", "x")`, and `?o0` is an `object`.
+
+    Raises:
+        ValueError: The subgoal has another form.
     """
-    variable_types: dict[str, str] = {}
+    variable_types: dict[str, str] = {}  # by the unique name of each variable
     variable_numbers = count()
 
     def collect_literals(expression: Expression, unique_names: dict[str, str]) -> list[Fact]:
+        """Return the literals; `unique_names` renames the variables that are in scope."""
         if not isinstance(expression, list) or not expression:
             raise ValueError(f"has {expression!r} in its goal")
         literals: list[Fact] = []
@@ -286,8 +301,9 @@ def _flatten(part: Expression) -> _Conjunction:
         if operator == "exists" and len(expression) == 3 and isinstance(expression[1], list):
             inner_names = dict(unique_names)
             for variable, type_name in parse_typed_list(expression[1]):
-                inner_names[variable] = f"{variable}{next(variable_numbers)}"
-                variable_types[inner_names[variable]] = type_name
+                unique_name = f"{variable}{next(variable_numbers)}"
+                inner_names[variable] = unique_name
+                variable_types[unique_name] = type_name
             return collect_literals(expression[2], inner_names)
         if operator == "not" and len(expression) == 2:
             positive_literals = collect_literals(expression[1], unique_names)
@@ -297,53 +313,70 @@ def _flatten(part: Expression) -> _Conjunction:
             raise ValueError(f"has {expression!r} in its goal")
         return [tuple(unique_names.get(word, word) for word in words)]
 
-    literals = collect_literals(part, {})
+    literals = collect_literals(subgoal, unique_names={})
     return _Conjunction(literals, variable_types)
 
 
 def _read_placed_condition(
-    conjunction: _Conjunction, find_with: FindWith
+    conjunction: _Conjunction, find_by_property: FindByProperty
 ) -> PlacedCondition | None:
-    """Return the condition that one thing, or several different ones, are in a kind of receptacle.
+    """Return the condition that one or several things of a kind are in a kind of receptacle.
 
-    None if the conjunction says something else. Its literals must be, for each thing `?o`, those of
-    `_read_wanted_things` and `(inreceptacle ?o ?r)`; `(receptacletype ?r KIND)` for the one
-    receptacle; and `(not (= ?o1 ?o2))` for each pair of things, which all have the same kind.
+    Its literals, in any order, for two hot mugs in one cabinet:
 
-    A literal is a tuple of its predicate and arguments; a negated one begins with `not`.
+        (objecttype ?o1 mugtype) (ishot ?o1) (inreceptacle ?o1 ?r)
+        (objecttype ?o2 mugtype) (ishot ?o2) (inreceptacle ?o2 ?r)
+        (receptacletype ?r cabinettype)
+        (not = ?o1 ?o2)
+
+    Returns:
+        The condition; None if the literals are others than these.
     """
     literals, variable_types = conjunction
-    receptacle_of = {literal[1]: literal[2] for literal in literals if literal[0] == "inreceptacle"}
+    negations = []
+    receptacle_of = {}  # the variable of the receptacle, by the variable of each thing
+    properties = []
+    for literal in literals:
+        if literal[0] == "not":
+            negations.append(literal)
+        elif literal[0] == "inreceptacle":
+            receptacle_of[literal[1]] = literal[2]
+        else:
+            properties.append(literal)
+
+    # The variables are things and the one receptacle that all of them are in.
     things = set(receptacle_of)
     receptacles = set(receptacle_of.values())
     if len(receptacles) != 1 or things | receptacles != set(variable_types):
         return None
     receptacle = receptacles.pop()
 
-    # Every other literal is about these variables, and the same is wanted of each thing.
-    negations = [literal for literal in literals if literal[0] == "not"]
-    properties = [literal for literal in literals if literal[0] not in ("inreceptacle", "not")]
-    wanted_things = {_read_wanted_things(thing, properties, find_with) for thing in things}
-    receptacle_kinds = {
-        literal[2] for literal in properties if literal[:2] == ("receptacletype", receptacle)
-    }
+    # The literals must ask the same of each thing: one kind, the same states.
+    wanted_things = {_read_wanted_things(thing, properties, find_by_property) for thing in things}
+    receptacle_kinds = set()
     for literal in properties:
-        if literal[1] not in things and literal[:2] != ("receptacletype", receptacle):
+        if literal[:2] == ("receptacletype", receptacle):
+            receptacle_kinds.add(literal[2])
+        elif literal[1] not in things:
             return None
-
-    # Any two things must be different ones, and nothing else is negated.
-    different_pairs = {frozenset(literal[2:]) for literal in negations if literal[1] == "="}
-    all_pairs = {frozenset(pair) for pair in combinations(things, 2)}
-    if different_pairs != all_pairs or any(literal[1] != "=" for literal in negations):
-        return None
     if len(wanted_things) != 1 or len(receptacle_kinds) != 1:
         return None
     wanted = wanted_things.pop()
     if wanted is None:
         return None
+
+    # No two variables stand for the same thing, and nothing else is negated.
+    if any(literal[1] != "=" for literal in negations):
+        return None
+    different_pairs = {frozenset(literal[2:]) for literal in negations}
+    all_pairs = {frozenset(pair) for pair in combinations(things, 2)}
+    if different_pairs != all_pairs:
+        return None
+
+    receptacles_of_kind = find_by_property("receptacletype", receptacle_kinds.pop())
     return PlacedCondition(
         things=wanted.things,
-        receptacles=tuple(iterate_bits(find_with("receptacletype", receptacle_kinds.pop()))),
+        receptacles=tuple(iterate_bits(receptacles_of_kind)),
         flags=wanted.flags,
         number=len(things),
     )
@@ -360,13 +393,25 @@ _LAMP_PREDICATES = {
 
 
 def _read_lamp_condition(
-    conjunction: _Conjunction, find_with: FindWith, receptacles_at: tuple[tuple[int, ...], ...]
+    conjunction: _Conjunction,
+    find_by_property: FindByProperty,
+    receptacles_at: tuple[tuple[int, ...], ...],
 ) -> LampCondition | None:
-    """Return the condition that a lamp is on at the agent's place; None if it says something else.
+    """Return the condition that a lamp is on at the agent's place.
 
-    The literals must be, in any order, `(objecttype ?lamp KIND)`, `(toggleable ?lamp)`,
-    `(istoggled ?lamp)`, `(inreceptacle ?lamp ?r)`, `(receptacleatlocation ?r ?place)` and
-    `(atlocation ?agent ?place)`.
+    Its literals, in any order:
+
+        (objecttype ?lamp desklamptype) (toggleable ?lamp) (istoggled ?lamp)
+        (inreceptacle ?lamp ?receptacle) (receptacleatlocation ?receptacle ?place)
+        (atlocation ?agent ?place)
+
+    Args:
+        conjunction: A part of a goal.
+        find_by_property: Returns the things with a property, as a bit mask.
+        receptacles_at: For each place the receptacles there.
+
+    Returns:
+        The condition; None if the literals are others than these.
     """
     literals, variable_types = conjunction
     arguments = {literal[0]: literal[1:] for literal in literals}
@@ -384,17 +429,20 @@ def _read_lamp_condition(
     if len(literals) != len(_LAMP_PREDICATES) or len(variable_types) != 4:
         return None
     lamp_kind = arguments["objecttype"][1]
-    lamps = find_with("objecttype", lamp_kind) & find_with("toggleable", "")
+    lamps = find_by_property("objecttype", lamp_kind) & find_by_property("toggleable", "")
     return LampCondition(lamps, receptacles_at)
 
 
 def _read_in_hand_condition(
-    conjunction: _Conjunction, find_with: FindWith
+    conjunction: _Conjunction, find_by_property: FindByProperty
 ) -> InHandCondition | None:
-    """Return the condition that the agent holds a thing of a kind; None if it says something else.
+    """Return the condition that the agent has a thing of a kind in its hand.
 
-    The literals must be `(holds ?agent ?thing)` and those of `_read_wanted_things` without states.
-    Each is a tuple of its predicate and arguments.
+    Its literals, in any order: `(holds ?agent ?thing)`, `(objecttype ?thing mugtype)` and maybe
+    abilities such as `(cleanable ?thing)`.
+
+    Returns:
+        The condition; None if the literals are others than these.
     """
     literals, variable_types = conjunction
     things_in_hand = [literal[2] for literal in literals if literal[0] == "holds"]
@@ -402,7 +450,7 @@ def _read_in_hand_condition(
     if len(things_in_hand) != 1 or len(variable_types) != 2:
         return None
     thing = things_in_hand[0]
-    wanted = _read_wanted_things(thing, other_literals, find_with)
+    wanted = _read_wanted_things(thing, other_literals, find_by_property)
     if wanted is None or wanted.flags:
         return None
     if any(literal[1] != thing for literal in other_literals):
@@ -418,13 +466,18 @@ class _WantedThings(NamedTuple):
 
 
 def _read_wanted_things(
-    variable: str, literals: list[Fact], find_with: FindWith
+    variable: str, literals: list[Fact], find_by_property: FindByProperty
 ) -> _WantedThings | None:
-    """Return what the literals say of a variable that stands for a thing.
+    """Return which things a variable of a goal can stand for, and the states they must have.
 
-    A literal is a tuple of its predicate and arguments. The predicates must be `objecttype`, one of
-    `_ABILITIES` or a key of `FLAG_BY_PREDICATE`. None for another predicate, and if the literals do
-    not say which things are meant.
+    Args:
+        variable: The variable, such as `?o0`. Literals about other variables are ignored.
+        literals: Literals such as `("objecttype", "?o0", "mugtype")` for the kind,
+            `("cleanable", "?o0")` for an ability and `("ishot", "?o0")` for a state.
+        find_by_property: Returns the things with a property, as a bit mask.
+
+    Returns:
+        The things; None if a literal states anything else, or none a kind or ability.
     """
     things = -1  # the set of all things: every bit is set
     flags = []
@@ -433,9 +486,9 @@ def _read_wanted_things(
             continue
         predicate = literal[0]
         if predicate == "objecttype":
-            things &= find_with("objecttype", literal[2])
+            things &= find_by_property("objecttype", literal[2])
         elif predicate in _ABILITIES:
-            things &= find_with(predicate, "")
+            things &= find_by_property(predicate, "")
         elif predicate in FLAG_BY_PREDICATE:
             flags.append(FLAG_BY_PREDICATE[predicate])
         else:
@@ -449,15 +502,23 @@ def to_pddl(problem: PddlProblem) -> str:
     """Return a problem as PDDL text; equal problems have equal texts."""
     object_lines = [f"    {id} - {type_name}" for id, type_name in sorted(problem.types.items())]
     fact_lines = []
-    for predicate, facts in problem.arguments_by_predicate.items():
-        fact_lines += [f"    ({predicate} {' '.join(arguments)})" for arguments in facts]
-    objects = "\n".join(object_lines)
-    facts_text = "\n".join(fact_lines)
-    return (
-        f"(define (problem house)\n  (:domain alfred)\n  (:objects\n{objects}\n  )\n"
-        f"  (:init\n    (= (total-cost) 0)\n{facts_text}\n  )\n"
-        f"  (:goal {_format_expression(problem.goal)})\n)\n"
-    )
+    for predicate, argument_lists in problem.arguments_by_predicate.items():
+        for arguments in argument_lists:
+            fact_lines.append(f"    ({predicate} {' '.join(arguments)})")
+    lines = [
+        "(define (problem house)",
+        "  (:domain alfred)",
+        "  (:objects",
+        "\n".join(object_lines),
+        "  )",
+        "  (:init",
+        "    (= (total-cost) 0)",
+        "\n".join(fact_lines),
+        "  )",
+        f"  (:goal {_format_expression(problem.goal)})",
+        ")",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _format_expression(expression: Expression) -> str:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from .pddl import State, iterate_bits, replace_item
 from .world import World
 
-NOTHING = "Nothing happens."
+NOTHING_HAPPENS = "Nothing happens."
 TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
 HELP: str = TEXTS["help"]
 
@@ -27,7 +27,7 @@ Result: TypeAlias = tuple[State, str] | None
 
 
 def intro(world: World) -> str:
-    """Return the first text of a game: the receptacles and the task."""
+    """Return the first text of a game, which lists the receptacles and states the task."""
     look = _look_around(world, world.start, world.receptacle_names)
     template: str = TEXTS["intro"]
     return template.format(look=look, task=world.task)
@@ -36,18 +36,24 @@ def intro(world: World) -> str:
 def step(world: World, state: State, command: str) -> tuple[State, str]:
     """Return the state after a command, and the game's answer.
 
-    A command that the rules do not allow changes nothing and is answered with `Nothing happens.`.
-    Blanks around a command are ignored.
+    Args:
+        world: The house.
+        state: The state before the command; it is not changed.
+        command: The command, such as `take mug 1 from desk 2`, maybe with blanks around it.
+
+    Returns:
+        The new state and the answer. If the rules do not allow the command, the state is `state`
+        and the answer `Nothing happens.`
     """
     command = command.strip()
-    if command in world.dialect.anywhere:
+    if command in world.dialect.anywhere:  # `help`, `inventory` or `look`
         return state, _answer_question(world, state, command)
     verb, _, arguments = command.partition(" ")
     result: Result
     if verb == "go" and arguments.startswith("to "):
         result = _go(world, state, arguments.removeprefix("to "))
-    elif verb in _RULES_OF_ONE_NAME:
-        result = _RULES_OF_ONE_NAME[verb](world, state, arguments)
+    elif verb in _RULE_BY_VERB:  # the commands with only one name after the verb
+        result = _RULE_BY_VERB[verb](world, state, arguments)
     elif verb == world.dialect.put:
         thing, _, target = arguments.partition(f" {world.dialect.into} ")
         result = _put(world, state, thing, target)
@@ -57,11 +63,11 @@ def step(world: World, state: State, command: str) -> tuple[State, str]:
     elif verb == "slice":
         thing, _, knife = arguments.partition(" with ")
         result = _slice(world, state, thing, knife)
-    else:
+    else:  # `clean`, `heat` or `cool`; `_treat` refuses any other verb
         thing, _, appliance = arguments.partition(" with ")
         result = _treat(world, state, verb, thing, appliance)
     if result is None:
-        return state, NOTHING
+        return state, NOTHING_HAPPENS
     return result
 
 
@@ -78,7 +84,7 @@ def _find_within_reach(world: World, state: State, name: str) -> int:
 
 def _go(world: World, state: State, name: str) -> Result:
     """Go to the receptacle called `name`; None unless it is at another place."""
-    receptacle = world.receptacle_by_name.get(name, -1)
+    receptacle = world.receptacle_by_name.get(name, -1)  # an index, -1 for an unknown name
     if receptacle < 0 or world.place_of[receptacle] == state.place:
         return None
     state = state._replace(place=world.place_of[receptacle])
@@ -100,7 +106,7 @@ def _close(world: World, state: State, name: str) -> Result:
     receptacle = _find_within_reach(world, state, name)
     if receptacle < 0:
         return None
-    receptacle_bit = 1 << receptacle
+    receptacle_bit = 1 << receptacle  # sets of receptacles are bit masks
     if not world.openable & state.opened & receptacle_bit:
         return None
     state = state._replace(opened=state.opened & ~receptacle_bit)
@@ -108,12 +114,15 @@ def _close(world: World, state: State, name: str) -> Result:
 
 
 def _examine(world: World, state: State, name: str) -> Result:
-    """Look at the receptacle or thing called `name`; None unless it is within reach or in hand."""
+    """Look at the receptacle or the thing called `name`.
+
+    None unless it is a receptacle within reach or the thing in the agent's hand.
+    """
     receptacle = _find_within_reach(world, state, name)
     if receptacle >= 0:
         return state, _look_at(world, state, receptacle)
-    # ALFWorld's domain also means to let the agent examine things that lie before it, but that rule
-    # names a type that does not exist and so never applies.
+    # ALFWorld's domain has a rule for examining things that are not in hand, too, but it names a
+    # type that does not exist, so it never applies.
     thing = world.thing_by_name.get(name, -1)
     if thing < 0 or thing != state.in_hand:
         return None
@@ -142,14 +151,15 @@ def _use(world: World, state: State, name: str) -> Result:
     receptacles_here = world.receptacles_at[state.place]
     if not any(state.inside[receptacle] & thing_bit for receptacle in receptacles_here):
         return None
-    # ALFWorld counts a used lamp as toggled for good, so the answer is the same each time.
+    # In ALFWorld a lamp stays on once it was used, so `use` has the same answer each time.
     return state._replace(toggled=state.toggled | thing_bit), f"You turn on the {name}."
 
 
 def _take(world: World, state: State, name: str, source: str) -> Result:
     """Take the thing called `name` from the receptacle called `source`.
 
-    None unless the hand is empty, the receptacle within reach and not closed, and the thing there.
+    None unless the hand is empty, the receptacle is within reach and not closed, and the thing is
+    in or on it.
     """
     thing = world.thing_by_name.get(name, -1)
     receptacle = _find_within_reach(world, state, source)
@@ -161,12 +171,12 @@ def _take(world: World, state: State, name: str, source: str) -> Result:
     things_inside = state.inside[receptacle]
     if not things_inside & world.pickupable & thing_bit:
         return None
-    places_without_this = state.known_places[thing] & ~(1 << state.place)
+    known_places = state.known_places[thing] & ~(1 << state.place)  # no longer at this place
     things_taken = state.taken_from[receptacle] | thing_bit
     state = state._replace(
         in_hand=thing,
         inside=replace_item(state.inside, receptacle, things_inside & ~thing_bit),
-        known_places=replace_item(state.known_places, thing, places_without_this),
+        known_places=replace_item(state.known_places, thing, known_places),
         taken_from=replace_item(state.taken_from, receptacle, things_taken),
     )
     return state, f"You pick up the {name} from the {source}."
@@ -187,26 +197,28 @@ def _put(world: World, state: State, name: str, target: str) -> Result:
     if not world.accepts[receptacle] & thing_bit:
         return None
     things_inside = state.inside[receptacle] | thing_bit
-    places_with_this = state.known_places[thing] | 1 << state.place
+    known_places = state.known_places[thing] | 1 << state.place
     things_taken = state.taken_from[receptacle] & ~thing_bit
     state = state._replace(
         in_hand=-1,
         inside=replace_item(state.inside, receptacle, things_inside),
-        known_places=replace_item(state.known_places, thing, places_with_this),
+        known_places=replace_item(state.known_places, thing, known_places),
         taken_from=replace_item(state.taken_from, receptacle, things_taken),
     )
     return state, f"You {world.dialect.put} the {name} {world.dialect.into} the {target}."
 
 
 def _treat(world: World, state: State, verb: str, name: str, target: str) -> Result:
-    """Clean, heat or cool the thing called `name` with the receptacle called `target`.
+    """Clean, heat or cool the thing called `name` with the appliance called `target`.
 
-    None unless the thing is in hand, the receptacle within reach and both fit the verb; also for
-    any other verb.
+    None unless the verb is `clean`, `heat` or `cool`, the thing is in hand and can be treated like
+    that, and the appliance is within reach and serves for it.
     """
+    if verb not in world.appliances:
+        return None
     thing = world.thing_by_name.get(name, -1)
     appliance = _find_within_reach(world, state, target)
-    if verb not in world.appliances or thing < 0 or appliance < 0 or state.in_hand != thing:
+    if thing < 0 or appliance < 0 or state.in_hand != thing:
         return None
     thing_bit = 1 << thing  # sets of things are bit masks
     appliance_bit = 1 << appliance
@@ -222,7 +234,11 @@ def _treat(world: World, state: State, verb: str, name: str, target: str) -> Res
 
 
 def _slice(world: World, state: State, name: str, knife_name: str) -> Result:
-    """Slice the thing called `name`; None unless it is here and the knife is in hand."""
+    """Slice the thing called `name`.
+
+    None unless the thing can be sliced and is known to be at the agent's place, and the knife
+    called `knife_name` is in hand.
+    """
     thing = world.thing_by_name.get(name, -1)
     knife = world.thing_by_name.get(knife_name, -1)
     if thing < 0 or knife < 0 or state.in_hand != knife:
@@ -236,7 +252,7 @@ def _slice(world: World, state: State, name: str, knife_name: str) -> Result:
     return state, f"You sliced the {name} with the {knife_name}."
 
 
-_RULES_OF_ONE_NAME: dict[str, Callable[[World, State, str], Result]] = {
+_RULE_BY_VERB: dict[str, Callable[[World, State, str], Result]] = {
     "open": _open,
     "close": _close,
     "examine": _examine,
@@ -262,9 +278,10 @@ def _answer_question(world: World, state: State, command: str) -> str:
 def _look_around(world: World, state: State, distant_names: Sequence[str]) -> str:
     """Return what the agent sees from its place.
 
-    In the middle of the room it sees `distant_names`, elsewhere the receptacles at its place and
-    the things "next to" them: ALFWorld shows a thing there, once for each receptacle that it was
-    taken from without being put back, if the thing is again at that place.
+    In the middle of the room it sees `distant_names`. Elsewhere it sees the receptacles at its
+    place and the things "next to" them. For ALFWorld these are the things that were taken from one
+    of the receptacles and put down at the same place again, but not in or on that receptacle. Such
+    a thing is listed once for each receptacle that it was taken from.
     """
     receptacles_here = world.receptacles_at[state.place]
     if not receptacles_here:
@@ -281,13 +298,19 @@ def _look_around(world: World, state: State, distant_names: Sequence[str]) -> st
         for receptacle in receptacles_here:
             if state.taken_from[receptacle] & 1 << thing:
                 names_next_to.append(world.thing_names[thing])
-    facing = join_names([world.receptacle_names[receptacle] for receptacle in receptacles_here])
-    next_to = join_with_articles(names_next_to)
-    return f"You are facing the {facing}. Next to it, you see {next_to}."
+    names_here = join_names([world.receptacle_names[receptacle] for receptacle in receptacles_here])
+    names_next_to_it = join_with_articles(names_next_to)
+    return f"You are facing the {names_here}. Next to it, you see {names_next_to_it}."
 
 
 def _look_at(world: World, state: State, receptacle: int) -> str:
-    """Return what the agent sees of a receptacle: that it is closed, or its contents."""
+    """Return what the agent sees of a receptacle: that it is closed, or its contents.
+
+    Args:
+        world: The house.
+        state: The state of the house.
+        receptacle: The index of the receptacle.
+    """
     name = world.receptacle_names[receptacle]
     if world.is_closed(state, receptacle):
         return f"The {name} is closed."
@@ -306,14 +329,18 @@ def join_with_articles(names: Sequence[str]) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return names as a list in English: `mug 1`; `mug 2, and mug 1` with ALFWorld's comma."""
+    """Return names as a list in English: `mug 1`, or with ALFWorld's comma `mug 2, and mug 1`."""
     if len(names) == 1:
         return names[0]
     return f"{', '.join(names[:-1])}, and {names[-1]}"
 
 
 def describe_thing(name: str, *, clean: bool, hot: bool, cool: bool, sliced: bool, on: bool) -> str:
-    """Return the answer to `examine`, such as `This is a hot and clean sliced apple 1.`"""
+    """Return the answer to `examine`, such as `This is a hot and clean sliced apple 1.`
+
+    The sentences are those of ALFWorld's grammar, with its gaps: a lamp that is on is called so
+    only if no state such as `clean` is named.
+    """
     adjectives = []
     if hot:
         adjectives.append("hot")
@@ -350,9 +377,9 @@ def commands(world: World, state: State) -> list[str]:
 
 def _commands_for_receptacles(world: World, state: State) -> Iterator[str]:
     """Yield the commands for the receptacles within reach and the things in or on them."""
-    # Sets of things are bit masks.
+    # Sets of things are bit masks; the empty set is 0.
     takeable = world.pickupable if state.in_hand < 0 else 0
-    usable = world.toggleable
+    usable_lamps = world.toggleable
     for receptacle in world.receptacles_at[state.place]:
         name = world.receptacle_names[receptacle]
         things_inside = state.inside[receptacle]
@@ -365,26 +392,27 @@ def _commands_for_receptacles(world: World, state: State) -> Iterator[str]:
                 yield f"take {world.thing_names[thing]} from {name}"
         # A lamp works in a closed receptacle too. `use` does not name the receptacle, so a lamp
         # that a problem puts in two of them is listed once.
-        for thing in iterate_bits(things_inside & usable):
+        for thing in iterate_bits(things_inside & usable_lamps):
             yield f"use {world.thing_names[thing]}"
-        usable &= ~things_inside
+        usable_lamps &= ~things_inside
 
 
 def _commands_for_thing_in_hand(world: World, state: State) -> Iterator[str]:
     """Yield the commands for the thing in hand: examine, treat, put it down, slice with it."""
     receptacles_here = world.receptacles_at[state.place]
     name = world.thing_names[state.in_hand]
-    thing_bit = 1 << state.in_hand  # sets of things and of receptacles are bit masks
+    thing_bit = 1 << state.in_hand  # sets of things, receptacles and places are bit masks
     yield f"examine {name}"
-    for verb, appliances in world.appliances.items():
-        if world.treatable[verb] & thing_bit:
-            for receptacle in receptacles_here:
-                if appliances & 1 << receptacle:
-                    yield f"{verb} {name} with {world.receptacle_names[receptacle]}"
-    put, into = world.dialect.put, world.dialect.into
+    for verb, appliances in world.appliances.items():  # `clean`, `heat` and `cool`
+        if not world.treatable[verb] & thing_bit:
+            continue
+        for receptacle in receptacles_here:
+            if appliances & 1 << receptacle:
+                yield f"{verb} {name} with {world.receptacle_names[receptacle]}"
+    dialect = world.dialect
     for receptacle in receptacles_here:
         if world.accepts[receptacle] & thing_bit and not world.is_closed(state, receptacle):
-            yield f"{put} {name} {into} {world.receptacle_names[receptacle]}"
+            yield f"{dialect.put} {name} {dialect.into} {world.receptacle_names[receptacle]}"
     if world.knives & thing_bit:
         for thing in iterate_bits(world.sliceable):
             if state.known_places[thing] & 1 << state.place:

@@ -104,7 +104,8 @@ class World:
     def is_closed(self, state: State, receptacle: int) -> bool:
         """Return whether a receptacle has to be opened before its contents are seen."""
         receptacle_bit = 1 << receptacle  # sets of receptacles are bit masks
-        return self.openable & receptacle_bit != 0 and not state.opened & receptacle_bit
+        is_openable = self.openable & receptacle_bit != 0
+        return is_openable and not state.opened & receptacle_bit
 
 
 def make_world(problem: PddlProblem, task: str, dialect: Dialect) -> World:
@@ -137,33 +138,44 @@ class _WorldBuilder:
         self.facts = problem.arguments_by_predicate
         self.goal = problem.goal
         ids: set[str] = set()
-        for facts in self.facts.values():
-            for arguments in facts:
+        for argument_lists in self.facts.values():
+            for arguments in argument_lists:
                 ids.update(arguments)
         self.names = name_all(ids)
 
         ids_by_type: dict[str, list[str]] = defaultdict(list)
         for id in sorted(ids):
-            ids_by_type[problem.types.get(id, "")].append(id)
+            declared_type = problem.types.get(id, "")
+            ids_by_type[declared_type].append(id)
         self.things = ids_by_type["object"]
         self.receptacles = ids_by_type["receptacle"]
         self.places = ids_by_type["location"]
         if len(ids_by_type["agent"]) != 1 or not self.receptacles:
             raise ValueError("has no house: it needs one agent, receptacles and where they are")
 
+        # Things, receptacles and places are numbered separately, each from 0.
         self.index: dict[str, int] = {}
         for ids_of_type in (self.things, self.receptacles, self.places):
             self.index.update({id: index for index, id in enumerate(ids_of_type)})
 
     def build(self, task: str, dialect: Dialect) -> World:
-        """Return the world; raise ValueError, the end of a sentence, if the facts describe none."""
+        """Return the world, with its task and its goal in terms of indices.
+
+        Args:
+            task: The sentence that states the task.
+            dialect: The form of the text.
+
+        Raises:
+            ValueError: The facts describe no house. The message is the end of a sentence.
+        """
         place_of = self._find_places()
-        groups = []
+        receptacle_groups = []  # the receptacles at each place
         for place in range(len(self.places)):
-            groups.append(
-                tuple(receptacle for receptacle, at in enumerate(place_of) if at == place)
-            )
-        receptacles_at = tuple(groups)
+            receptacles = range(len(self.receptacles))
+            receptacles_here = [item for item in receptacles if place_of[item] == place]
+            receptacle_groups.append(tuple(receptacles_here))
+        receptacles_at = tuple(receptacle_groups)
+
         thing_names = tuple(self.names[id] for id in self.things)
         receptacle_names = tuple(self.names[id] for id in self.receptacles)
         _check_unique((*thing_names, *receptacle_names))
@@ -176,18 +188,18 @@ class _WorldBuilder:
             place_of=place_of,
             receptacles_at=receptacles_at,
             accepts=self._find_accepted_things(),
-            openable=self._find_with("openable"),
+            openable=self._find_by_property("openable"),
             appliances={
-                verb: self._find_with("receptacletype", *types)
+                verb: self._find_by_property("receptacletype", *types)
                 for verb, types in _APPLIANCE_TYPES.items()
             },
             inner_names=self._find_inner_names(),
-            knives=self._find_with("objecttype", *_KNIFE_TYPES),
-            pickupable=self._find_with("pickupable"),
-            treatable={verb: self._find_with(f"{verb}able") for verb in _APPLIANCE_TYPES},
-            toggleable=self._find_with("toggleable"),
-            sliceable=self._find_with("sliceable"),
-            goal=parse_goal(self.goal, self._find_with, receptacles_at),
+            knives=self._find_by_property("objecttype", *_KNIFE_TYPES),
+            pickupable=self._find_by_property("pickupable"),
+            treatable={verb: self._find_by_property(f"{verb}able") for verb in _APPLIANCE_TYPES},
+            toggleable=self._find_by_property("toggleable"),
+            sliceable=self._find_by_property("sliceable"),
+            goal=parse_goal(self.goal, self._find_by_property, receptacles_at),
             start=self._make_start(),
             thing_by_name={name: thing for thing, name in enumerate(thing_names)},
             receptacle_by_name={
@@ -206,40 +218,44 @@ class _WorldBuilder:
         return inner_names
 
     def _find_places(self) -> tuple[int, ...]:
-        """Return the place of each receptacle; raise ValueError unless each is at one place."""
+        """Return the index of the place of each receptacle.
+
+        Raises:
+            ValueError: A receptacle is at no place or at several.
+        """
         facts = self.facts.get("receptacleatlocation", [])
-        place_of = {fact[0]: fact[1] for fact in facts}
-        if set(place_of) != set(self.receptacles) or len(place_of) != len(facts):
-            missing = sorted(set(self.receptacles) - set(place_of))
+        place_id_by_receptacle = {fact[0]: fact[1] for fact in facts}
+        has_duplicates = len(place_id_by_receptacle) != len(facts)
+        if has_duplicates or set(place_id_by_receptacle) != set(self.receptacles):
+            missing = sorted(set(self.receptacles) - set(place_id_by_receptacle))
             raise ValueError(
                 f"has receptacles without a place or with two: {', '.join(missing) or 'see :init'}"
             )
-        return tuple(self.index[place_of[id]] for id in self.receptacles)
+        return tuple(self.index[place_id_by_receptacle[id]] for id in self.receptacles)
 
-    def _find_with(self, predicate: str, *values: str) -> int:
-        """Return the set of things or receptacles with a property, or with one of its values.
+    def _find_by_property(self, predicate: str, *values: str) -> int:
+        """Return the set of things or receptacles with a property, as a bit mask of indices.
 
         Args:
             predicate: The property, such as `openable` or `objecttype`.
-            values: The values of a property such as `objecttype`. None, or an empty one, for a
-                property such as `openable`, whose facts have no value.
-
-        Returns:
-            A bit mask of indices.
+            values: For a property with a value, such as `objecttype`, the values that count, such
+                as `mugtype`. For one without, such as `openable`, nothing or an empty string.
         """
-        wanted_values: list[Fact] = [()]
+        # The facts `(openable ID)` have no argument after the id, `(objecttype ID TYPE)` have one.
+        wanted_arguments: list[Fact] = [()]
         if any(values):
-            wanted_values = [(value,) for value in values]
+            wanted_arguments = [(value,) for value in values]
         mask = 0
         for fact in self.facts.get(predicate, ()):
-            if fact[1:] in wanted_values:
-                mask |= 1 << self.index[fact[0]]
+            if fact[1:] in wanted_arguments:
+                id = fact[0]
+                mask |= 1 << self.index[id]
         return mask
 
     def _find_accepted_things(self) -> tuple[int, ...]:
-        """Return, for each receptacle, the set of things whose type its own type can contain.
+        """Return for each receptacle the set of things that fit into or onto it, as a bit mask.
 
-        The sets are bit masks.
+        The facts say it by type: `(cancontain cabinettype mugtype)`.
         """
         things_of_type: dict[str, int] = defaultdict(int)
         for thing, thing_type in self.facts.get("objecttype", ()):
@@ -253,7 +269,12 @@ class _WorldBuilder:
         return tuple(accepts)
 
     def _make_start(self) -> State:
-        """Return the state that the initial facts describe; its sets are bit masks."""
+        """Return the state that the initial facts describe.
+
+        Raises:
+            ValueError: The facts do not put the agent at exactly one place.
+        """
+        # Sets of things and of places are bit masks.
         inside = [0] * len(self.receptacles)
         for thing, receptacle in self.facts.get("inreceptacle", ()):
             inside[self.index[receptacle]] |= 1 << self.index[thing]
@@ -265,8 +286,10 @@ class _WorldBuilder:
             raise ValueError(f"puts the agent at {len(agent_facts)} places; it needs one")
         things_in_hand = [self.index[thing] for _, thing in self.facts.get("holds", ())]
         place = self.index[agent_facts[0][1]]
-        opened = self._find_with("opened")
-        flags = {flag: self._find_with(predicate) for predicate, flag in FLAG_BY_PREDICATE.items()}
+        opened = self._find_by_property("opened")
+        flags = {
+            flag: self._find_by_property(predicate) for predicate, flag in FLAG_BY_PREDICATE.items()
+        }
         return State(
             place=place,
             in_hand=things_in_hand[0] if things_in_hand else -1,
@@ -287,8 +310,10 @@ def _check_unique(names: Iterable[str]) -> None:
 def name_all(ids: Iterable[str]) -> dict[str, str]:
     """Return the name of each id, as AlfredDemangler of alfworld 0.4.2 does without shuffling.
 
-    Things of a kind are numbered backwards: of `mug_bar_1` and `mug_bar_2`, the first is `mug 2`.
-    An id without a position is its own name with a blank behind it: `desktype` -> `desktype `.
+    An id is a kind and a position: `mug_bar__minus_01_dot_50` stands for `mug|-01.50`. Its name is
+    the kind and a number: `mug 2`. The numbers of a kind run backwards: of `mug_bar_1` and
+    `mug_bar_2`, the first is `mug 2`. An id without a position is its own name with a blank behind
+    it: `desktype` -> `desktype `.
     """
     names: dict[str, str] = {}
     counts = Counter[str]()
@@ -296,9 +321,9 @@ def name_all(ids: Iterable[str]) -> dict[str, str]:
         plain_id = id
         for spelling, sign in _SIGN_SPELLINGS.items():
             plain_id = plain_id.replace(spelling, sign)
-        kind, bar, _ = plain_id.partition("|")
+        kind, position_mark, _ = plain_id.partition("|")
         if "basin" in id:  # `sink_bar_1_bar_sinkbasin` is a `sinkbasin`
             kind += "basin"
         counts[kind] += 1
-        names[id] = f"{kind} {counts[kind]}" if bar else f"{plain_id} "
+        names[id] = f"{kind} {counts[kind]}" if position_mark else f"{plain_id} "
     return names

@@ -3,7 +3,7 @@ import pytest
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.house import Chore, House, Receptacle, Thing
 from turngym.envs.household.pddl import parse_problem, to_pddl
-from turngym.envs.household.play import NOTHING, intro, step
+from turngym.envs.household.play import NOTHING_HAPPENS, intro, step
 from turngym.envs.household.world import get_dialect, make_world
 
 PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
@@ -130,7 +130,7 @@ def test_the_walkthrough_wins_at_its_last_command_and_not_before(
             else command
         )
         state, answer = step(world, state, command)
-        assert answer != NOTHING
+        assert answer != NOTHING_HAPPENS
     assert world.is_won(state)
 
 

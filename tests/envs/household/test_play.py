@@ -9,7 +9,7 @@ import pytest
 from turngym.envs.household.game import game_of_row
 from turngym.envs.household.play import (
     HELP,
-    NOTHING,
+    NOTHING_HAPPENS,
     commands,
     describe_thing,
     intro,
@@ -73,7 +73,11 @@ def test_the_old_text_says_where_one_arrives_and_how_things_are_put(make_house):
         "help",
     )
     assert answers[0].startswith("You arrive at loc 5. On the sidetable 1, you see")
-    assert answers[2:] == [NOTHING, "You put the mug 1 in/on the sidetable 1.", NOTHING]
+    assert answers[2:] == [
+        NOTHING_HAPPENS,
+        "You put the mug 1 in/on the sidetable 1.",
+        NOTHING_HAPPENS,
+    ]
 
 
 def test_drawers_open_and_close_where_one_is(house):
@@ -92,15 +96,15 @@ def test_drawers_open_and_close_where_one_is(house):
         "move apple 1 to drawer 1",
     )
     assert answers == [
-        NOTHING,
+        NOTHING_HAPPENS,
         "You arrive at drawer 1. The drawer 1 is closed.",
-        NOTHING,
+        NOTHING_HAPPENS,
         "You open the drawer 2. The drawer 2 is open. In it, you see a apple 1.",
-        NOTHING,
+        NOTHING_HAPPENS,
         "You pick up the apple 1 from the drawer 2.",
-        NOTHING,
+        NOTHING_HAPPENS,
         "You close the drawer 2.",
-        NOTHING,
+        NOTHING_HAPPENS,
         "You open the drawer 1. The drawer 1 is open. In it, you see nothing.",
         "You move the apple 1 to the drawer 1.",
     ]
@@ -128,10 +132,12 @@ def test_a_thing_in_hand_is_treated_and_examined(house):
         "heat apple 2 with microwave 1",
         "examine apple 2",
     )
-    assert [answer for answer in answers if answer.startswith("Th") or answer == NOTHING] == [
-        NOTHING,
+    assert [
+        answer for answer in answers if answer.startswith("Th") or answer == NOTHING_HAPPENS
+    ] == [
+        NOTHING_HAPPENS,
         "There's nothing special about apple 2.",
-        NOTHING,
+        NOTHING_HAPPENS,
         "This is a cold apple 2.",
         "This is a cool and clean apple 2.",
         "This is a hot and clean apple 2.",
@@ -166,10 +172,10 @@ def test_knife_lamp_and_mug(house):
         HELP,
         "You turn on the desklamp 1.",
         "You turn on the desklamp 1.",
-        NOTHING,
+        NOTHING_HAPPENS,
         "You pick up the knife 1 from the sidetable 1.",
         "You sliced the apple 2 with the knife 1.",
-        NOTHING,
+        NOTHING_HAPPENS,
         "You move the knife 1 to the sidetable 1.",
         "You pick up the mug 1 from the sidetable 1.",
         "This is a normal mug 1. In it, you see nothing.",
@@ -181,7 +187,7 @@ def test_knife_lamp_and_mug(house):
     "command", ["", "Look", "go to  drawer 1", "go to", "take", "take mug 1", "move", "undo", "x\n"]
 )
 def test_what_is_no_command_changes_nothing(house, command):
-    assert step(house, house.start, command) == (house.start, NOTHING)
+    assert step(house, house.start, command) == (house.start, NOTHING_HAPPENS)
     assert step(house, house.start, "  inventory \n")[1] == "You are not carrying anything."
 
 
@@ -234,7 +240,7 @@ def test_every_walkthrough_wins_with_its_last_command(official):
             world, walk = game.world(text), game.walk(text)
             _, before = play(world, *walk[:-1])
             after, answer = step(world, before, walk[-1])
-            assert world.is_won(after) and not world.is_won(before) and answer != NOTHING
+            assert world.is_won(after) and not world.is_won(before) and answer != NOTHING_HAPPENS
 
 
 DEMOS = {
@@ -313,7 +319,9 @@ def test_what_is_offered_is_sorted_and_exactly_what_does_not_leave_nothing_happe
     state, seen = world.start, set()
     for _ in range(500):
         offered = commands(world, state)
-        answered = [command for command in pool if step(world, state, command)[1] != NOTHING]
+        answered = [
+            command for command in pool if step(world, state, command)[1] != NOTHING_HAPPENS
+        ]
         assert offered == answered
         local = [
             command
