@@ -133,14 +133,14 @@ class BM25:
 
     def _score_unspaced_query(self, query: str) -> NDArray[np.float32] | None:
         """Return what `_score_passages` does, for a query with text in a script without spaces."""
-        # In "AI技术 2008" the words are "ai技术" and "2008", and the enclosed words "ai" and "2008".
+        # Of "AI技术 2008", these are ["ai技术"], ["ai", "2008"] and ["技术"].
         unspaced_words = [word for word in stem_words(query) if has_unspaced(word)]
-        enclosed_words = stem_words(remove_unspaced(query))
+        other_words = stem_words(remove_unspaced(query))
         character_pairs = split_query(query)
-        scores = self._word_index.score(unspaced_words + enclosed_words)
+        scores = self._word_index.score(unspaced_words + other_words)
         if scores is not None and not character_pairs:
             return scores
-        return self._add_unspaced_scores(scores, character_pairs + enclosed_words)
+        return self._add_unspaced_scores(scores, character_pairs + other_words)
 
     def _add_unspaced_scores(
         self, scores: NDArray[np.float32] | None, query_terms: list[str]
