@@ -14,7 +14,7 @@ from ..checks import check_range
 from ..json_schema import check_arguments, make_schema
 from ..subprocesses.deadlines import Overdue
 from .fetch import HTML_MEDIA_TYPES, Page, PageUnreadable, fetch
-from .html_text import PageText, clean_plain_text, decode, read_html
+from .html_text import PageText, clean_plain_text, decode_page, read_html
 from .url_guard import Blocked, Guard, Resolve, look_up_addresses
 
 
@@ -91,7 +91,7 @@ class Visit(StatelessTool):
     def _show(self, page: Page) -> str:
         """Return what the agent sees of a page: title, URL, and the text up to a length."""
         is_html = page.media_type in HTML_MEDIA_TYPES
-        source = decode(page.body, page.charset, is_html=is_html)
+        source = decode_page(page.body, page.charset, is_html=is_html)
         if is_html:
             page_text = read_html(source, page.url, stop_after=self.max_chars, links=self.links)
         else:
