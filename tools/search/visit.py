@@ -68,8 +68,9 @@ class Visit(StatelessTool):
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Return the text of the page at `arguments["url"]`, or why it cannot be read."""
-        if problem := check_arguments(self.schema, arguments):
-            return ToolResult(Status.ERROR, problem)
+        arguments_problem = check_arguments(self.schema, arguments)
+        if arguments_problem:
+            return ToolResult(Status.ERROR, arguments_problem)
         try:
             page = fetch(
                 arguments["url"],
@@ -89,7 +90,10 @@ class Visit(StatelessTool):
         return ToolResult(Status.OK, self._show(page))
 
     def _show(self, page: Page) -> str:
-        """Return what the agent sees of a page: title, URL, and the text up to a length."""
+        """Return what the agent reads of a page: its title, its URL, and its text.
+
+        Of a text with more than `max_chars` characters, only the first are shown, with a notice.
+        """
         is_html = page.media_type in HTML_MEDIA_TYPES
         source = decode_page(page.body, page.charset, is_html=is_html)
         if is_html:
@@ -98,6 +102,8 @@ class Visit(StatelessTool):
             page_text = PageText(title="", text=clean_plain_text(source), is_complete=True)
         text = page_text.text
         if not page_text.is_complete or len(text) > self.max_chars:
-            text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
+            shown_text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
+        else:
+            shown_text = text or "[the page has no text]"
         head = f"{page_text.title}\n{page.url}" if page_text.title else page.url
-        return f"{head}\n\n{text or '[the page has no text]'}"
+        return f"{head}\n\n{shown_text}"
