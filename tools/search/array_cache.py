@@ -1,11 +1,12 @@
 """A cache on disk for NumPy arrays that take long to compute.
 
-`kept` loads the arrays cached under a key, or makes and caches them. They are memory-mapped, so all
-processes that open the same file share its memory. `Texts` and `joined` store a list of texts as
-arrays.
+`load_or_make_arrays` loads the arrays cached under a key, or makes and caches them. They are
+memory-mapped, so all processes that open the same file share its memory. `join_texts` stores a list
+of texts as arrays, and `Texts` reads it.
 
-A file begins with its own sha256, so a damaged one is noticed and made again. It is written under a
-temporary name and renamed, so any number of processes may write the same file at once.
+A file begins with its own sha256, so damage is noticed, and the arrays are made again. It is
+written under a temporary name and renamed, so any number of processes may write the same file at
+once.
 """
 
 import contextlib
@@ -26,8 +27,8 @@ from numpy.typing import NDArray
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Buffer: TypeAlias = bytes | memoryview
 
-_DIGEST_LINE = hashlib.sha256().digest_size * 2 + 1  # bytes: the digits of a sha256 and "\n"
-_ALIGNMENT = 64  # bytes; every array starts at a multiple, which suits any dtype
+_DIGEST_LINE_BYTES = hashlib.sha256().digest_size * 2 + 1  # the digits of a sha256 and "\n"
+_ALIGNMENT_BYTES = 64  # every array starts at a multiple, which suits any dtype
 log = logging.getLogger(__name__)
 
 
@@ -40,7 +41,7 @@ def cache_folder(name: str = "search") -> Path:
 
 def digest_values(values: Iterable[object]) -> str:
     """Return the sha256 of a sequence of JSON values, different for any two sequences."""
-    # JSON escapes line breaks, so one behind each value separates the values unambiguously.
+    # JSON escapes line breaks inside a value, so a line break can separate the values.
     lines = [json.dumps(value).encode() + b"\n" for value in values]
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
@@ -50,16 +51,16 @@ def load_or_make_arrays(
 ) -> Arrays:
     """Load the arrays cached under `key`; if there are none, make and cache them.
 
-    A damaged file is made again, and arrays that cannot be written stay in memory; both are logged
-    as warnings.
+    If the cache file is damaged, the arrays are made again. If they cannot be cached, they stay in
+    memory. Both are logged as warnings.
 
     Args:
-        folder: Where the cache file is; None caches nothing.
-        key: The file's name without its ending, which must stand for everything the arrays depend
-            on.
+        folder: Folder of the cache file; None caches nothing.
+        key: The file's name without its ending. It must differ if the arrays do, so it is usually a
+            digest of all that they depend on.
         make: Computes the arrays.
-        earlier_keys: The keys that formats 1, 2, … of the same arrays had. If one of their files
-            exists, a warning says that it is of no use any more; it is not removed.
+        earlier_keys: The keys of the same arrays in versions 1, 2, … of their format. If there is a
+            file of such a key, a warning says that it is not used; it is not removed.
 
     Returns:
         The arrays by name, memory-mapped and read-only unless they could not be cached.
@@ -76,6 +77,7 @@ def load_or_make_arrays(
     arrays = make()
     try:
         _write_arrays(path, key, arrays)
+        # The mapped arrays are returned rather than those just made, to share their memory.
         return _read_arrays(path, key)
     except (OSError, ValueError) as error:
         log.warning(
@@ -87,7 +89,12 @@ def load_or_make_arrays(
 
 
 def _warn_of_earlier_formats(folder: Path, earlier_keys: Sequence[str]) -> None:
-    """Log each file in `folder` that an earlier version of turngym wrote for the same arrays."""
+    """Log a warning for each cache file of the same arrays in an earlier version of their format.
+
+    Args:
+        folder: Folder of the cache files.
+        earlier_keys: The keys of these arrays in versions 1, 2, …; the current version is the next.
+    """
     current_version = len(earlier_keys) + 1
     for version, key in enumerate(earlier_keys, start=1):
         path = folder / f"{key}.arrays"
@@ -102,37 +109,47 @@ def _warn_of_earlier_formats(folder: Path, earlier_keys: Sequence[str]) -> None:
 
 
 def _write_arrays(path: Path, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write a cache file, which `_read_arrays` reads.
+    """Write a cache file for `_read_arrays`.
 
-    It consists of a line with the sha256 of everything below, a line with the JSON
-    `[key, {name: [dtype, shape, offset]}]`, and the bytes of the arrays. Offsets are bytes behind
-    the JSON line.
+    The file has three parts: a line with the sha256 of the other two, a line of JSON
+    `[key, {name: [dtype, shape, offset]}]`, and the bytes of the arrays. An offset is the number of
+    bytes between the end of the JSON line and the array.
     """
-    layout: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    array_layouts: dict[str, tuple[str, tuple[int, ...], int]] = {}
     array_buffers: list[Buffer] = []
-    end = 0
+    end_of_last_array = 0
     for name, array in arrays.items():
-        padding = -end % _ALIGNMENT
-        offset = end + padding
-        layout[name] = (array.dtype.str, array.shape, offset)
+        padding = _count_padding(end_of_last_array)
+        offset = end_of_last_array + padding
+        array_layouts[name] = (array.dtype.str, array.shape, offset)
         array_buffers.append(bytes(padding))
         array_buffers.append(np.ascontiguousarray(array).reshape(-1).data)
-        end = offset + array.nbytes
-    header = json.dumps([key, layout]).encode()
-    # Blanks before the line break, so that the first array is aligned too.
-    header += b" " * (-(_DIGEST_LINE + len(header) + 1) % _ALIGNMENT) + b"\n"
+        end_of_last_array = offset + array.nbytes
+    json_header = json.dumps([key, array_layouts]).encode()
+    # Spaces in front of the line break align the first array.
+    header_end = _DIGEST_LINE_BYTES + len(json_header) + len(b"\n")
+    header_line = json_header + b" " * _count_padding(header_end) + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_with_digest(path, [header, *array_buffers])
+    _write_with_digest(path, [header_line, *array_buffers])
+
+
+def _count_padding(end: int) -> int:
+    """Return how many bytes are between `end` and the next position where an array may start."""
+    return -end % _ALIGNMENT_BYTES
 
 
 def _write_with_digest(path: Path, buffers: Iterable[Buffer]) -> None:
-    """Write a sha256 and the buffers it is of; `path` is replaced by the complete file only."""
+    """Write a file of a line with the sha256 of `buffers`, and the buffers.
+
+    The file gets its name only when it is complete, so nobody reads a part of it.
+    """
     handle, temporary_name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     temporary = Path(temporary_name)
     sha256 = hashlib.sha256()
     try:
         with os.fdopen(handle, "wb") as file:
-            file.seek(_DIGEST_LINE)  # its line is written last, when the digest is known
+            # The digest is known only at the end, so its line is left out and written last.
+            file.seek(_DIGEST_LINE_BYTES)
             for buffer in buffers:
                 sha256.update(buffer)
                 file.write(buffer)
@@ -146,32 +163,38 @@ def _write_with_digest(path: Path, buffers: Iterable[Buffer]) -> None:
 
 
 def _read_arrays(path: Path, key: str) -> Arrays:
-    """Map a cache file into memory and return its arrays by name.
+    """Map a cache file of `_write_arrays` into memory and return its arrays by name.
 
     Raises:
         OSError: The file cannot be opened.
         ValueError: The file is damaged, or belongs to another key.
     """
     with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    view = memoryview(mapped)
-    sha256 = hashlib.sha256(view[_DIGEST_LINE:]).hexdigest()
-    if bytes(view[:_DIGEST_LINE]) != f"{sha256}\n".encode():
+        mapped_file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    view = memoryview(mapped_file)
+    sha256 = hashlib.sha256(view[_DIGEST_LINE_BYTES:]).hexdigest()
+    if bytes(view[:_DIGEST_LINE_BYTES]) != f"{sha256}\n".encode():
         raise ValueError("its sha256 is not that of what was written")
-    mapped.seek(_DIGEST_LINE)
-    written_key, layout = json.loads(mapped.readline())
+    mapped_file.seek(_DIGEST_LINE_BYTES)
+    written_key, array_layouts = json.loads(mapped_file.readline())
     if written_key != key:
         raise ValueError(f"it was written as {written_key}")
-    arrays_start = mapped.tell()
+    arrays_start = mapped_file.tell()
     arrays: Arrays = {}
-    for name, (dtype, shape, offset) in layout.items():
-        size = int(np.prod(shape))
-        arrays[name] = np.frombuffer(view, dtype, size, arrays_start + offset).reshape(shape)
+    for name, (dtype, shape, offset) in array_layouts.items():
+        item_count = int(np.prod(shape))
+        flat_array = np.frombuffer(view, dtype, item_count, arrays_start + offset)
+        arrays[name] = flat_array.reshape(shape)
     return arrays
 
 
 class Texts:
-    """A list of byte strings, stored as one array of all bytes and one of each string's end."""
+    """A list of byte strings, stored as one array of all bytes and one of each string's end.
+
+    Args:
+        data: The strings one after another.
+        ends: For each string, the position in `data` behind its last byte.
+    """
 
     def __init__(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         # Items of a memoryview are plain bytes and ints, which are faster to get than NumPy

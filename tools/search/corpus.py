@@ -28,14 +28,14 @@ def read_corpus(path: str | Path) -> list[Passage]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file or a line of it is not as described, or two lines have the same id; the
-            message names the lines.
+        ValueError: A line is not a passage in JSON, two lines have the same id, there are no
+            passages, or a gzip file is not complete. The message names the lines.
     """
     path = Path(path)
     passages: list[Passage] = []
     line_of_id: dict[str, int] = {}
     for line_number, row in track(_read_rows(path), f"reading {path}"):
-        passage = _parse_passage(row, where=f"{path}:{line_number}")
+        passage = _parse_passage(row, location=f"{path}:{line_number}")
         if passage.id in line_of_id:
             raise ValueError(
                 f"{path}: lines {line_of_id[passage.id]} and {line_number} "
@@ -50,6 +50,7 @@ def read_corpus(path: str | Path) -> list[Passage]:
 
 def rank_top_k(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.intp]:
     """Return the indices of the `k` highest scores, highest first; ties keep their order."""
+    # First pick candidates in linear time, so that only these few are sorted.
     if k < len(scores):
         kth_highest = np.partition(scores, -k)[-k]
         candidates = np.flatnonzero(scores >= kth_highest)  # more than k if scores are equal
@@ -74,10 +75,11 @@ def _check_is_file(path: Path) -> None:
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield the number (from 1) and the JSON value of each line that is not blank.
+    """Yield the line number (from 1) and the JSON value of each line that is not blank.
 
-    Raises FileNotFoundError; ValueError if a line is not JSON in UTF-8, or a gzip file is not
-    complete.
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A line is not JSON in UTF-8, or a gzip file is not complete.
     """
     _check_is_file(path)
     line_number = 0
@@ -96,41 +98,46 @@ def _read_rows(path: Path) -> Iterator[tuple[int, Any]]:
         raise ValueError(f"{path} is not a complete gzip file: {error}") from None
 
 
-def _parse_passage(row: Any, where: str) -> Passage:
+def _parse_passage(row: Any, location: str) -> Passage:
     """Return the passage that a line of a corpus describes.
 
     Args:
         row: The JSON value of the line.
-        where: The line, as `path:number`, for messages.
+        location: The line as `path:number`, for error messages.
 
-    Raises ValueError if the row is not an object with a usable id, title and text.
+    Raises:
+        ValueError: The row is not an object with an id and a text, or its title is not a string.
     """
     if not isinstance(row, dict):
-        raise ValueError(f"{where} holds {_shorten_repr(row)}; a row is an object with id and text")
+        raise ValueError(
+            f"{location} holds {_shorten_repr(row)}; a row is an object with id and text"
+        )
     passage_id = row.get("id")
+    # In Python, True and False are ints, too.
     is_text_or_number = isinstance(passage_id, str | int) and not isinstance(passage_id, bool)
     if not is_text_or_number or passage_id == "":
         raise ValueError(
-            f"{where} has the id {_shorten_repr(passage_id)}; an id is a text or a whole number"
+            f"{location} has the id {_shorten_repr(passage_id)}; an id is a text or a whole number"
         )
-    title, text = row.get("title", ""), row.get("text")
+    title = row.get("title", "")
+    text = row.get("text")
     if "text" not in row and isinstance(row.get("contents"), str):
         title, text = split_contents(row["contents"])
     if not isinstance(title, str):
-        raise ValueError(f"{where} has the title {_shorten_repr(title)}; a title is a text")
+        raise ValueError(f"{location} has the title {_shorten_repr(title)}; a title is a text")
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{where} has no text: its text is {_shorten_repr(text)}")
+        raise ValueError(f"{location} has no text: its text is {_shorten_repr(text)}")
     try:
+        # JSON can spell half of a surrogate pair ("\ud83d"), which is not a character.
         f"{passage_id}{title}{text}".encode()
     except UnicodeEncodeError as error:
-        # JSON can spell half of a surrogate pair ("\ud83d"), which is no character.
         raise ValueError(
-            f"{where} holds half a character, which no UTF-8 can write: {error}"
+            f"{location} holds half a character, which no UTF-8 can write: {error}"
         ) from None
     return Passage(str(passage_id), title, text)
 
 
-def _shorten_repr(value: Any, limit: int = 80) -> str:
-    """Return the repr of a value, cut after `limit` characters."""
-    full = repr(value)
-    return full if len(full) <= limit else f"{full[:limit]}…"
+def _shorten_repr(value: Any, max_chars: int = 80) -> str:
+    """Return the repr of a value, cut after `max_chars` characters and ended by `…` if longer."""
+    full_repr = repr(value)
+    return full_repr if len(full_repr) <= max_chars else f"{full_repr[:max_chars]}…"

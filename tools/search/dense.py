@@ -15,7 +15,7 @@ from ..http.failures import Fault
 from .corpus import rank_top_k
 from .retriever import Passage, SearchFailure
 
-_BATCH = 1024  # texts per call of an encoder
+_TEXTS_PER_CALL = 1024  # texts per call of an encoder
 Encode: TypeAlias = Callable[[list[str]], Any]  # n texts to an array [n, d]
 
 
@@ -47,8 +47,11 @@ class Dense:
         self._encode = encode
         self._query_prefix = query_prefix
         texts = [f"{passage_prefix}{passage.title}\n{passage.text}" for passage in passages]
-        batches = [texts[i : i + _BATCH] for i in range(0, len(texts), _BATCH)]
-        self._vectors = np.concatenate([_encode_texts(encode, batch) for batch in batches])
+        vector_batches: list[NDArray[np.float32]] = []
+        for start in range(0, len(texts), _TEXTS_PER_CALL):
+            text_batch = texts[start : start + _TEXTS_PER_CALL]
+            vector_batches.append(_encode_texts(encode, text_batch))
+        self._vectors = np.concatenate(vector_batches)  # [passages, d]
 
     @property
     def name(self) -> str:
@@ -56,6 +59,8 @@ class Dense:
 
     def search(self, query: str, k: int) -> list[Passage]:
         """Return up to `k` passages, best first; equal scores keep the order of the passages.
+
+        A blank query finds nothing.
 
         Raises:
             ValueError: `k` is less than 1.
@@ -66,9 +71,10 @@ class Dense:
         if not query.strip():
             return []
         try:
-            query_vector = _encode_texts(self._encode, [f"{self._query_prefix}{query}"])[0]
-            # Not `@`: the last bits of a BLAS product depend on memory alignment and threads.
-            scores: NDArray[np.float32] = np.einsum("nd,d->n", self._vectors, query_vector)
+            query_vectors = _encode_texts(self._encode, [f"{self._query_prefix}{query}"])  # [1, d]
+            # Not `@`, because the last bits of a BLAS product depend on memory alignment and
+            # threads, and an episode must be the same when it is played again.
+            scores: NDArray[np.float32] = np.einsum("nd,d->n", self._vectors, query_vectors[0])
         except ValueError as error:
             raise SearchFailure(Fault.MALFORMED, f"the query has no vector: {error}") from error
         except Exception as error:
@@ -85,12 +91,13 @@ class Dense:
 def load_encoder(name: str, *, device: str | None = None, normalize: bool = True) -> Encode:
     """Load a sentence-transformers model and return its encoding function.
 
-    Any thread may call that.
-
     Args:
         name: The model's name or folder.
         device: As torch names it; None leaves the choice to sentence-transformers.
         normalize: Whether vectors get length 1, so that their inner product is a cosine.
+
+    Returns:
+        A function that turns n texts into an array [n, d]; any thread may call it.
 
     Raises:
         ImportError: sentence-transformers is not installed.
@@ -113,7 +120,11 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
 
 
 def _encode_texts(encode: Encode, texts: list[str]) -> NDArray[np.float32]:
-    """Return the vectors of n texts, [n, d]; raises ValueError unless each has a finite one."""
+    """Return the vectors of n texts, [n, d], after checking what the encoder returned.
+
+    Raises:
+        ValueError: The encoder did not return one finite vector for each text.
+    """
     vectors = np.asarray(encode(texts), np.float32)
     is_one_row_per_text = vectors.ndim == 2 and len(vectors) == len(texts)
     if not is_one_row_per_text or not np.isfinite(vectors).all():

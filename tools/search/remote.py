@@ -1,4 +1,7 @@
-"""Back ends that ask a search server over HTTP: `SearchR1` and `Elastic`; `served` opens one."""
+"""Back ends that ask a search server over HTTP: `SearchR1` and `Elastic`.
+
+`open_search_server` opens one of them.
+"""
 
 import base64
 import hashlib
@@ -18,8 +21,8 @@ SERVERS = ("search-r1", "elastic")
 TOKEN = "TURNGYM_SEARCH_TOKEN"  # the token of a server of Search-R1's protocol
 KEY = "TURNGYM_ELASTIC_API_KEY"
 BASIC = "TURNGYM_ELASTIC_BASIC"  # "user:password"
-# What a user can do about each fault; about CONNECT, `_SearchServer.how_to_start` says it.
-FIXES = {
+# What a user can do about each fault. For CONNECT that is `_SearchServer.how_to_start`.
+_HINT_OF_FAULT = {
     Fault.TIMEOUT: "give it more time (deadline) or less to do",
     Fault.STATUS: "the server's log may say why",
     Fault.TOO_LARGE: "ask for fewer or shorter passages, or allow more (max_bytes)",
@@ -38,7 +41,7 @@ def open_search_server(
         url: The server's address.
         kind: The protocol that it speaks, one of `SERVERS`.
         index: The index to search. `elastic` needs one, `search-r1` has none.
-        timeout: Seconds for a search, retries included.
+        timeout: Seconds for a search, with retries.
 
     Raises:
         ValueError: An argument is not usable.
@@ -68,13 +71,13 @@ def open_search_server(
 
 
 class _SearchServer:
-    """What the back ends of this module share: requests, and failures with what to do about them.
+    """A client of a search server: sends requests, and explains why they failed.
 
     Args:
         url: The server's address, as `JsonClient` takes it.
         path: Added to `url`.
         authorization: The value of the header of that name; "" sends none.
-        limits: Of each search; None is the default.
+        limits: The limits of each search; None is the default.
     """
 
     name: str  # what is searched, for messages
@@ -95,9 +98,11 @@ class _SearchServer:
         try:
             self._client.check(self.check_query)
         except HttpFailure as failure:
-            self._fail(failure)
+            self._raise_search_failure(failure)
 
-    def _ask(self, body: Any, read_passages: Callable[[Node], list[Passage]]) -> list[Passage]:
+    def _request_passages(
+        self, body: Any, read_passages: Callable[[Node], list[Passage]]
+    ) -> list[Passage]:
         """Post `body` and return the passages of the answer.
 
         Args:
@@ -110,22 +115,28 @@ class _SearchServer:
         try:
             return read_passages(self._client.post(body))
         except (HttpFailure, ShapeError) as failure:
-            self._fail(failure)
+            self._raise_search_failure(failure)
 
-    def _fail(self, failure: HttpFailure | ShapeError) -> NoReturn:
-        """Raise the `SearchFailure` for a request that failed, with a hint at what to do."""
+    def _raise_search_failure(self, failure: HttpFailure | ShapeError) -> NoReturn:
+        """Raise the `SearchFailure` for a failed request; it also says what the user can do.
+
+        Args:
+            failure: Why the request failed; a `ShapeError` if its answer could not be read.
+        """
         if isinstance(failure, HttpFailure):
-            fault, status = failure.fault, failure.status
+            fault = failure.fault
+            status = failure.status
         else:
-            fault, status = Fault.MALFORMED, 0
+            fault = Fault.MALFORMED
+            status = 0
         if status in (401, 403):
-            fix = "give the secret that it asks for"
+            hint = "give the secret that it asks for"
         elif fault is Fault.CONNECT:
-            fix = self.how_to_start
+            hint = self.how_to_start
         else:
-            fix = FIXES[fault]
-        failure.__traceback__ = None  # its frames hold the answer, which may be large
-        raise SearchFailure(fault, f"{self._client.url}: {failure}; {fix}") from None
+            hint = _HINT_OF_FAULT[fault]
+        failure.__traceback__ = None  # its frames refer to the answer, which may be large
+        raise SearchFailure(fault, f"{self._client.url}: {failure}; {hint}") from None
 
 
 class SearchR1(_SearchServer):
@@ -157,13 +168,14 @@ class SearchR1(_SearchServer):
         """Return up to `k` passages, best first; raises `SearchFailure`."""
 
         def read_passages(answer: Node) -> list[Passage]:
-            results = answer["result"].array()
-            if len(results) != 1:
-                raise ShapeError(f"result has {len(results)} lists for 1 query")
-            return [_read_search_r1_hit(hit) for hit in results[0].array()[:k]]
+            hit_lists = answer["result"].array()  # one for each query
+            if len(hit_lists) != 1:
+                raise ShapeError(f"result has {len(hit_lists)} lists for 1 query")
+            hits = hit_lists[0].array()[:k]
+            return [_read_search_r1_hit(hit) for hit in hits]
 
         request = {"queries": [query], "topk": k, "return_scores": True}
-        return self._ask(request, read_passages)
+        return self._request_passages(request, read_passages)
 
 
 class Elastic(_SearchServer):
@@ -205,13 +217,17 @@ class Elastic(_SearchServer):
 
         def read_passages(answer: Node) -> list[Passage]:
             _check_all_was_searched(answer)
-            return [_read_elastic_hit(hit) for hit in answer["hits"]["hits"].array()[:k]]
+            hits = answer["hits"]["hits"].array()[:k]
+            return [_read_elastic_hit(hit) for hit in hits]
 
-        return self._ask(request, read_passages)
+        return self._request_passages(request, read_passages)
 
 
 def _read_elastic_authorization() -> str:
-    """Return the `Authorization` header of the environment variables' secret, "" without one."""
+    """Return the header `Authorization` with the secret of the environment variables; "" if unset.
+
+    An API key comes first, then a user name with a password.
+    """
     api_key = os.environ.get(KEY, "")
     if api_key:
         return f"ApiKey {api_key}"
@@ -222,37 +238,47 @@ def _read_elastic_authorization() -> str:
 
 
 def _check_all_was_searched(answer: Node) -> None:
-    """Raise `HttpFailure` if only a part of an index was searched.
+    """Raise `HttpFailure` if Elasticsearch searched only a part of an index.
 
-    Elasticsearch answers with the hits of that part, and the agent would take missing passages for
-    absent ones.
+    It answers with the hits of that part then. The agent would believe that the corpus has no other
+    matching passages.
+
+    Args:
+        answer: The JSON of the answer to a search.
     """
     if answer["timed_out"].boolean():
         raise HttpFailure(Fault.TIMEOUT, "the search ran into its time limit")
     shards = answer["_shards"]
-    failed_count = shards["failed"].number()
-    if not failed_count:
+    failed_shard_count = shards["failed"].number()
+    if not failed_shard_count:
         return
     reason = "it does not say why"
     if "failures" in shards:
-        first_failure = shards["failures"].array()[:1]
-        if first_failure:
-            reason = repr(first_failure[0].value)[:200]
-    raise HttpFailure(Fault.STATUS, f"{failed_count:g} of its shards failed: {reason}")
+        failures = shards["failures"].array()
+        if failures:
+            reason = repr(failures[0].value)[:200]
+    raise HttpFailure(Fault.STATUS, f"{failed_shard_count:g} of its shards failed: {reason}")
 
 
 def _read_elastic_hit(hit: Node) -> Passage:
-    """Return the passage of one of `hits.hits`; raises `ShapeError`."""
-    source = hit["_source"]
-    has_title = source.object().get("title") is not None
-    title = source["title"].string() if has_title else ""
-    return Passage(hit["_id"].identifier(), title, source["text"].string(), hit["_score"].number())
+    """Return the passage of an item of `hits.hits`; raises `ShapeError`.
+
+    It is `{"_id", "_score", "_source": {"title", "text"}}`, with or without a title.
+    """
+    document = hit["_source"]
+    has_title = document.object().get("title") is not None
+    title = document["title"].string() if has_title else ""
+    passage_id = hit["_id"].identifier()
+    text = document["text"].string()
+    score = hit["_score"].number()
+    return Passage(passage_id, title, text, score)
 
 
 def _read_search_r1_hit(hit: Node) -> Passage:
-    """Return the passage of a hit; raises `ShapeError`.
+    """Return the passage of a hit of Search-R1's protocol; raises `ShapeError`.
 
-    A hit is `{"document", "score"}`, or only a document.
+    A hit is `{"document": {"contents", "id"}, "score"}`, or only the document. The id may be
+    missing.
     """
     has_score = "document" in hit
     document = hit["document"] if has_score else hit
@@ -261,7 +287,7 @@ def _read_search_r1_hit(hit: Node) -> Passage:
     if document.object().get("id") is not None:
         passage_id = document["id"].identifier()
     else:
-        # The same contents must always have the same id.
+        # A digest, because the same passage must have the same id in each answer.
         passage_id = hashlib.sha256(contents.encode()).hexdigest()[:16]
     score = hit["score"].number() if has_score else 0.0
     return Passage(passage_id, title, text, score)

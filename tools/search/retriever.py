@@ -69,6 +69,9 @@ def join_contents(title: str, text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return `text` on one line, without control characters, and with `?` for lone surrogates."""
-    encodable = text.encode("utf-8", "replace").decode()
-    return " ".join(_CONTROL.sub(" ", encodable).split())
+    """Put `text` on one line, without control characters and with `?` in place of lone surrogates.
+
+    Runs of whitespace become one space.
+    """
+    encodable_text = text.encode("utf-8", "replace").decode()
+    return " ".join(_CONTROL.sub(" ", encodable_text).split())

@@ -9,9 +9,9 @@ from ..base import Status, ToolResult
 from ..json_schema import check_arguments, make_schema
 from .retriever import Passage, Retriever, clean
 
-TITLE_CHARS = 200  # characters of a title that are shown
-FRAME_CHARS = 20  # characters that a passage adds to its title and text, as `Doc 99(Title: "") `
-NOTICE_CHARS = 100  # characters of the notice that a query was cut, at most
+MAX_TITLE_CHARS = 200  # of a title that is shown
+MAX_FRAME_CHARS = 20  # around the title and text of a passage: `Doc 99(Title: "") `
+MAX_NOTICE_CHARS = 100  # of the notice that a query was cut
 
 
 class Search:
@@ -56,17 +56,23 @@ class Search:
     @property
     def longest(self) -> int:
         """The most characters that a result can have."""
-        return self.k * (self.passage_chars + TITLE_CHARS + FRAME_CHARS) + NOTICE_CHARS
+        passage_line_chars = self.passage_chars + MAX_TITLE_CHARS + MAX_FRAME_CHARS
+        return self.k * passage_line_chars + MAX_NOTICE_CHARS
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Search `arguments["query"]` and show the passages, a line each.
 
+        Wrong arguments give a result with `Status.ERROR`, which the agent reads.
+
         Raises:
             SearchFailure: The back end cannot answer.
         """
-        if problem := check_arguments(self.schema, arguments):
+        problem = check_arguments(self.schema, arguments)
+        if problem:
             return ToolResult(Status.ERROR, problem)
-        found = self.found  # of this episode: `reset` during the search begins another list
+        # `reset` may be called while the back end searches. It begins another list, and this search
+        # belongs to the old one.
+        found_in_episode = self.found
         query = clean(arguments["query"])
         if not query:
             return ToolResult(Status.ERROR, "the query is empty; write what to look for")
@@ -78,7 +84,7 @@ class Search:
             )
             query = query[: self.max_query].rstrip()
         passages = self.retriever.search(query, self.k)[: self.k]
-        found.append(tuple(passage.id for passage in passages))
+        found_in_episode.append(tuple(passage.id for passage in passages))
         if not passages:
             return ToolResult(Status.OK, f"{notice}No passage was found.")
         lines = [self._show(number, passage) for number, passage in enumerate(passages, start=1)]
@@ -88,27 +94,31 @@ class Search:
         self.found = []
 
     def fork(self) -> "Search":
-        """Return a tool on the same back end, with the same searches in `found`."""
+        """Return a tool on the same back end, with a copy of the searches in `found`."""
         twin = copy(self)
         twin.found = list(self.found)
         self._open_forks.append(twin)
         return twin
 
     def close(self) -> None:
-        """Close the back end, unless another fork still uses it; may be called twice."""
+        """Close this fork, and the back end if no other fork uses it; may be called twice."""
         with suppress(ValueError):  # this fork is not in the list any more: it is closed already
             self._open_forks.remove(self)
             if not self._open_forks:
                 self.retriever.close()
 
     def _show(self, number: int, passage: Passage) -> str:
-        title = shorten(clean(passage.title), TITLE_CHARS)
+        """Return the line of a passage, in the format of Search-R1."""
+        title = shorten(clean(passage.title), MAX_TITLE_CHARS)
         text = shorten(clean(passage.text), self.passage_chars)
         return f'Doc {number}(Title: "{title}") {text}'
 
 
 def shorten(text: str, max_chars: int) -> str:
-    """Cut a text to at most `max_chars` characters, at the end of a word, and append `…`."""
+    """Return a text if it has at most `max_chars` characters, else its beginning with `…`.
+
+    It is cut at the end of a word if it has a space there: ("one two three", 10) -> "one two…".
+    """
     if len(text) <= max_chars:
         return text
     head = text[: max_chars - 1]

@@ -59,9 +59,9 @@ _RANGES = (
 )
 _UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in _RANGES)
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
-# Also the compatibility characters that NFKC turns into characters of these scripts, such as "㈱"
-# and "ﾃ".
-_BEFORE_NFKC = re.compile(
+# In text that is not normalized. It also has the compatibility characters that NFKC turns into
+# characters of these scripts, such as "㈱" and "ﾃ".
+_UNSPACED_BEFORE_NFKC = re.compile(
     f"[{_UNSPACED}\u3190-\u319f\u3200-\u33ff\uff65-\uffdc\U0001f200-\U0001f265]"
 )
 # Runs without a space, in which words of other scripts may be enclosed: "AI技术", "2008年".
@@ -71,17 +71,23 @@ _WORD = re.compile(r"[^\W_]+")
 
 def has_unspaced(text: str) -> bool:
     """Return whether `text` has a character of a script without spaces between words."""
-    return not text.isascii() and _BEFORE_NFKC.search(text) is not None
+    return not text.isascii() and _UNSPACED_BEFORE_NFKC.search(text) is not None
 
 
 def split_passage(text: str) -> tuple[list[str], list[str]]:
-    """Split the parts of a passage in scripts without spaces into what they are indexed by.
+    """Return the terms by which the text in scripts without spaces is indexed.
+
+    `"AI技术 ok"` -> `(["技", "技术", "术"], ["ai"])`
+
+    Args:
+        text: The title or text of a passage.
 
     Returns:
-        characters: Every character of such a script, and every pair of neighbours.
-        enclosed_words: The words of other scripts with no space between them and such a character,
-            as `AI` in `AI技术` and `2008` in `2008年`, in lower case and without accents.
-        Both are empty if the text has no such script.
+        Two lists, empty if there is no such text:
+
+        - Every character of such a script, and every pair of neighbours.
+        - The words of other scripts with no space between them and such a character, in lower case
+          and without accents.
     """
     if text.isascii():
         return [], []
@@ -90,7 +96,8 @@ def split_passage(text: str) -> tuple[list[str], list[str]]:
     for run in _UNSPACED_RUN.findall(normalized):
         for i, character in enumerate(run):
             characters.append(character)
-            if i + 1 < len(run):
+            is_last = i + 1 == len(run)
+            if not is_last:
                 characters.append(run[i : i + 2])
     if not characters:
         return [], []
@@ -102,10 +109,10 @@ def split_passage(text: str) -> tuple[list[str], list[str]]:
 
 
 def split_query(text: str) -> list[str]:
-    """Split the parts of a query in scripts without spaces into what they are searched by.
+    """Return the terms by which the text in scripts without spaces is searched.
 
-    These are the pairs of neighbouring characters; a character without a neighbour stands by
-    itself.
+    These are the pairs of neighbouring characters, and the characters without a neighbour:
+    `"北京市 AI 人"` -> `["北京", "京市", "人"]`.
     """
     pieces: list[str] = []
     for run in _UNSPACED_RUN.findall(unicodedata.normalize("NFKC", text)):

@@ -13,9 +13,9 @@ from ..base import StatelessTool, Status, ToolResult
 from ..checks import check_range
 from ..json_schema import check_arguments, make_schema
 from ..subprocesses.deadlines import Overdue
-from .fetch import HTML, Page, Unread, fetch
-from .html_text import PageText, clean_plain_text, decode, read_html
-from .url_guard import Blocked, Guard, Resolve, look_up
+from .fetch import HTML_MEDIA_TYPES, Page, PageUnreadable, fetch
+from .html_text import PageText, clean_plain_text, decode_page, read_html
+from .url_guard import Blocked, Guard, Resolve, look_up_addresses
 
 
 class Visit(StatelessTool):
@@ -30,7 +30,7 @@ class Visit(StatelessTool):
         links: Whether links are shown, as `[text](URL)`.
         allow: Hosts that may be visited although they would be blocked: `host` or `host:port` for
             any address of that host, `:port` for that port of all public hosts.
-        resolve: Returns the addresses of a host name, as `look_up` does.
+        resolve: Returns the addresses of a host name, as `look_up_addresses` does.
         tls: The TLS settings, which say whose certificates are trusted; None trusts the usual
             authorities.
 
@@ -47,7 +47,7 @@ class Visit(StatelessTool):
         max_bytes: int = 2 * 2**20,
         links: bool = False,
         allow: Collection[str] = (),
-        resolve: Resolve = look_up,
+        resolve: Resolve = look_up_addresses,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         check_range("timeout", timeout, 0.01, 600, "seconds")
@@ -68,8 +68,9 @@ class Visit(StatelessTool):
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Return the text of the page at `arguments["url"]`, or why it cannot be read."""
-        if problem := check_arguments(self.schema, arguments):
-            return ToolResult(Status.ERROR, problem)
+        arguments_problem = check_arguments(self.schema, arguments)
+        if arguments_problem:
+            return ToolResult(Status.ERROR, arguments_problem)
         try:
             page = fetch(
                 arguments["url"],
@@ -80,7 +81,7 @@ class Visit(StatelessTool):
             )
         except Blocked as problem:
             return ToolResult(Status.REJECTED, f"blocked: {problem}")
-        except Unread as problem:
+        except PageUnreadable as problem:
             return ToolResult(Status.ERROR, f"no page: {problem}")
         except Overdue:
             return ToolResult(
@@ -89,15 +90,20 @@ class Visit(StatelessTool):
         return ToolResult(Status.OK, self._show(page))
 
     def _show(self, page: Page) -> str:
-        """Return what the agent sees of a page: title, URL, and the text up to a length."""
-        is_html = page.media_type in HTML
-        source = decode(page.body, page.charset, is_html=is_html)
+        """Return what the agent reads of a page: its title, its URL, and its text.
+
+        Of a text with more than `max_chars` characters, only the first are shown, with a notice.
+        """
+        is_html = page.media_type in HTML_MEDIA_TYPES
+        source = decode_page(page.body, page.charset, is_html=is_html)
         if is_html:
             page_text = read_html(source, page.url, stop_after=self.max_chars, links=self.links)
         else:
             page_text = PageText(title="", text=clean_plain_text(source), is_complete=True)
         text = page_text.text
         if not page_text.is_complete or len(text) > self.max_chars:
-            text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
+            shown_text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
+        else:
+            shown_text = text or "[the page has no text]"
         head = f"{page_text.title}\n{page.url}" if page_text.title else page.url
-        return f"{head}\n\n{text or '[the page has no text]'}"
+        return f"{head}\n\n{shown_text}"

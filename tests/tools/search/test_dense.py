@@ -45,7 +45,7 @@ def test_passages_come_by_their_inner_product_and_then_by_their_order():
 
 
 def test_products_are_exact(monkeypatch):
-    monkeypatch.setattr(dense, "_BATCH", 50)
+    monkeypatch.setattr(dense, "_TEXTS_PER_CALL", 50)
     table = np.random.default_rng(0).normal(size=(301, 67)).astype(np.float32)
     passages = [Passage(str(i), "", str(i)) for i in range(300)]
     searched = Dense(passages, lambda texts: table[[int(text) for text in texts]])

@@ -9,14 +9,14 @@ import pytest
 
 from turngym.tests.support.faults import FaultServer
 from turngym.tools.search.fetch import (
-    HEAD,
-    REDIRECTS,
-    TRIES,
-    Clock,
+    MAX_ADDRESSES,
+    MAX_HEAD_BYTES,
+    MAX_REDIRECTS,
+    LimitedStream,
     Page,
-    Pinned,
-    Unread,
-    Wire,
+    PageUnreadable,
+    PinnedBackend,
+    VisitDeadline,
     _read_body,
     fetch,
 )
@@ -136,12 +136,12 @@ def test_a_redirect_to_what_is_blocked_ends_there(routed, location):
 
 
 def test_redirects_are_followed_so_many_times(get, server):
-    assert get(f"/hops/{REDIRECTS}").url.endswith("/hops/0")
+    assert get(f"/hops/{MAX_REDIRECTS}").url.endswith("/hops/0")
     before = len(server.requests)
-    for path in (f"/hops/{REDIRECTS + 1}", "/loop", "/redirect/"):
+    for path in (f"/hops/{MAX_REDIRECTS + 1}", "/loop", "/redirect/"):
         with pytest.raises(Blocked, match="redirects more than 5 times"):
             get(path)
-    assert len(server.requests) - before == 3 * (REDIRECTS + 1)
+    assert len(server.requests) - before == 3 * (MAX_REDIRECTS + 1)
 
 
 def test_nothing_is_sent_that_was_not_asked_for(get, server, monkeypatch):
@@ -196,14 +196,14 @@ def test_nothing_is_sent_that_was_not_asked_for(get, server, monkeypatch):
     ],
 )
 def test_what_is_too_large_or_no_page_is_not_read(get, path, problem):
-    with pytest.raises(Unread, match=problem):
+    with pytest.raises(PageUnreadable, match=problem):
         get(path, size=2**16 if "tiny" in path else 2**20)  # a chunk takes as long as a page
 
 
 def test_a_page_may_be_just_as_large_as_is_allowed(get):
     size = len(get("/gzip").body)
     assert len(get("/gzip", size=size).body) == size
-    with pytest.raises(Unread, match="larger than"):
+    with pytest.raises(PageUnreadable, match="larger than"):
         get("/gzip", size=size - 1)
 
 
@@ -218,9 +218,12 @@ def test_a_server_that_never_ends_is_left(get, path):
 def test_a_slow_lookup_and_a_host_that_is_not_there_end(server):
     with pytest.raises(Overdue):
         fetch("http://example.com/", Guard(resolve=lambda host, port: time.sleep(1.0)), 0.05, 2**20)
-    with pytest.raises(Unread, match=r"there is no host example.com"):
+    with pytest.raises(PageUnreadable, match=r"there is no host example.com"):
         fetch("http://example.com/", Guard(resolve=lambda host, port: []), 20.0, 2**20)
-    with socket.socket() as silent, pytest.raises(Unread, match=r"^127.0.0.1 cannot be reached$"):
+    with (
+        socket.socket() as silent,
+        pytest.raises(PageUnreadable, match=r"^127.0.0.1 cannot be reached$"),
+    ):
         silent.bind(("127.0.0.1", 0))  # held, so that nobody else listens there
         port = silent.getsockname()[1]
         fetch(f"http://127.0.0.1:{port}/", Guard([f"127.0.0.1:{port}"]), 20.0, 2**20)
@@ -237,7 +240,9 @@ def test_other_addresses_are_tried_where_the_first_take_no_connection(server, mo
 
     port = int(server.host.rpartition(":")[2])
     monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", some)
-    stream = Pinned(("1.1.1.1", "1.1.1.2", "127.0.0.1"), Clock(30.0)).connect_tcp("elsewhere", port)
+    stream = PinnedBackend(("1.1.1.1", "1.1.1.2", "127.0.0.1"), VisitDeadline(30.0)).connect_tcp(
+        "elsewhere", port
+    )
     stream.close()
     assert [host for host, _ in tried] == ["1.1.1.1", "1.1.1.2", "127.0.0.1"]
     assert all(
@@ -248,8 +253,8 @@ def test_other_addresses_are_tried_where_the_first_take_no_connection(server, mo
         httpcore.SyncBackend, "connect_tcp", lambda *address: tried.append(address) or refuse()
     )
     with pytest.raises(httpcore.ConnectError):
-        Pinned(("1.1.1.1",) * 9, Clock(30.0)).connect_tcp("elsewhere", port)
-    assert len(tried) == TRIES
+        PinnedBackend(("1.1.1.1",) * 9, VisitDeadline(30.0)).connect_tcp("elsewhere", port)
+    assert len(tried) == MAX_ADDRESSES
 
 
 def refuse():
@@ -259,17 +264,17 @@ def refuse():
 def test_a_wire_takes_its_waits_from_the_clock_and_counts_what_comes():
     near, far = socket.socketpair()
     with near, far:
-        wire = Wire(httpcore._backends.sync.SyncStream(near), Clock(30.0))
-        far.sendall(b"x" * HEAD)
-        while wire.allowance:
+        wire = LimitedStream(httpcore._backends.sync.SyncStream(near), VisitDeadline(30.0))
+        far.sendall(b"x" * MAX_HEAD_BYTES)
+        while wire.readable_bytes:
             wire.read(2**16, timeout=None)
             assert 0 < near.gettimeout() <= 30.0
-        with pytest.raises(Unread, match="too large"):
+        with pytest.raises(PageUnreadable, match="too large"):
             wire.read(1)
         assert wire.get_extra_info("socket") is near
         wire.write(b"y", timeout=1000.0)
         assert far.recv(9) == b"y" and near.gettimeout() <= 30.0
-        ended = Wire(httpcore._backends.sync.SyncStream(near), Clock(0.0))
+        ended = LimitedStream(httpcore._backends.sync.SyncStream(near), VisitDeadline(0.0))
         for use in (
             lambda: ended.read(1),
             lambda: ended.write(b"x"),
@@ -339,7 +344,7 @@ def test_tls_checks_the_name_in_the_url_though_the_address_is_pinned(secure, cer
         ("other", tls),
         ("page", None),
     ):  # a certificate of another host, and one by nobody
-        with pytest.raises(Unread, match=f"^{name}.example.com cannot be reached$"):
+        with pytest.raises(PageUnreadable, match=f"^{name}.example.com cannot be reached$"):
             fetch(f"https://{name}.example.com:{port}/x", guard, 20.0, 2**20, trust)
     with pytest.raises(Blocked, match="from https to http"):
         fetch(f"https://page.example.com:{port}/down", guard, 20.0, 2**20, tls)
@@ -351,7 +356,7 @@ def test_a_connection_ends_with_its_page_even_where_tls_never_began(server, monk
         raise Overdue
 
     opened = []
-    monkeypatch.setattr(Wire, "start_tls", late)
+    monkeypatch.setattr(LimitedStream, "start_tls", late)
     with pytest.raises(Overdue):
         fetch(f"https://{server.host}/page", Guard([server.host]), 20.0, 2**20)
     assert [connection.fileno() for connection in opened] == [-1]
@@ -359,10 +364,11 @@ def test_a_connection_ends_with_its_page_even_where_tls_never_began(server, monk
 
 def test_time_is_up_between_two_pieces_of_what_came_at_once():
     assert (
-        _read_body(httpcore.Response(200, content=iter([b"a", b"b"])), "", Clock(30.0), 2) == b"ab"
+        _read_body(httpcore.Response(200, content=iter([b"a", b"b"])), "", VisitDeadline(30.0), 2)
+        == b"ab"
     )
     with pytest.raises(Overdue):
-        _read_body(httpcore.Response(200, content=iter([b"a", b"b"])), "", Clock(0.0), 2)
+        _read_body(httpcore.Response(200, content=iter([b"a", b"b"])), "", VisitDeadline(0.0), 2)
 
 
 def test_a_handshake_that_never_ends_is_left(server):

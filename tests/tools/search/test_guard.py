@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from turngym.tools.search.url_guard import (
     Blocked,
     Guard,
-    Place,
-    follow,
+    PageUrl,
     is_public,
-    look_up,
-    read_url,
+    look_up_addresses,
+    parse_url,
+    resolve_redirect,
 )
 from turngym.tools.subprocesses.deadlines import Overdue
 
@@ -168,49 +168,49 @@ def no_lookup(host, port):
 @pytest.mark.parametrize("url", UNREADABLE)
 def test_what_is_no_clear_url_of_the_web_is_blocked(url):
     with pytest.raises(Blocked) as blocked:
-        read_url(url)
+        parse_url(url)
     assert str(blocked.value).encode() and len(str(blocked.value)) < 120
 
 
 @pytest.mark.parametrize("url", PRIVATE)
 def test_what_is_not_on_the_public_internet_is_blocked_without_a_lookup(url):
     with pytest.raises(Blocked, match=r"is not a public host|cannot be visited"):
-        Guard(resolve=no_lookup).check(read_url(url), 1.0)
+        Guard(resolve=no_lookup).check(parse_url(url), 1.0)
 
 
 @pytest.mark.parametrize(
     ("url", "place", "spelled"),
     [
-        ("http://example.com", Place("http", "example.com", 80, "/"), "http://example.com/"),
+        ("http://example.com", PageUrl("http", "example.com", 80, "/"), "http://example.com/"),
         (
             " HTTPS://Example.COM.:443?q=a b#c ",
-            Place("https", "example.com", 443, "/?q=a%20b"),
+            PageUrl("https", "example.com", 443, "/?q=a%20b"),
             None,
         ),
-        ("http://example.com:/a", Place("http", "example.com", 80, "/a"), "http://example.com/a"),
+        ("http://example.com:/a", PageUrl("http", "example.com", 80, "/a"), "http://example.com/a"),
         (
             "http://a-b.c_d.example:443/",
-            Place("http", "a-b.c_d.example", 443, "/"),
+            PageUrl("http", "a-b.c_d.example", 443, "/"),
             "http://a-b.c_d.example:443/",
         ),
         (
             "https://bücher.example/ü%41",
-            Place("https", "xn--bcher-kva.example", 443, "/%C3%BC%41"),
+            PageUrl("https", "xn--bcher-kva.example", 443, "/%C3%BC%41"),
             None,
         ),
-        ("http://8.8.8.8/", Place("http", "8.8.8.8", 80, "/"), "http://8.8.8.8/"),
+        ("http://8.8.8.8/", PageUrl("http", "8.8.8.8", 80, "/"), "http://8.8.8.8/"),
         (
             "http://[2606:4700:0::1111]:80/",
-            Place("http", "2606:4700::1111", 80, "/"),
+            PageUrl("http", "2606:4700::1111", 80, "/"),
             "http://[2606:4700::1111]/",
         ),
-        ("http://a.org/@b:c//d", Place("http", "a.org", 80, "/@b:c//d"), "http://a.org/@b:c//d"),
+        ("http://a.org/@b:c//d", PageUrl("http", "a.org", 80, "/@b:c//d"), "http://a.org/@b:c//d"),
     ],
 )
 def test_a_url_is_read_into_parts_and_spelled_in_one_way(url, place, spelled):
-    assert read_url(url) == place
-    assert read_url(place.url) == place
-    assert spelled is None or place.url == spelled
+    assert parse_url(url) == place
+    assert parse_url(place.normalized) == place
+    assert spelled is None or place.normalized == spelled
 
 
 @settings(deadline=None, max_examples=300)
@@ -221,16 +221,16 @@ def test_a_url_is_read_into_parts_and_spelled_in_one_way(url, place, spelled):
 )
 def test_what_is_read_means_the_same_to_the_standard_library(url: str):
     try:
-        place = read_url(f"http://{url}")
+        place = parse_url(f"http://{url}")
     except Blocked:
         return
-    parts = urlsplit(place.url)
+    parts = urlsplit(place.normalized)
     assert (parts.scheme, parts.hostname, parts.port or 80) == ("http", place.host, place.port)
     assert (
         parts.username is None
-        and place.url.isascii()
-        and place.url.isprintable()
-        and " " not in place.url
+        and place.normalized.isascii()
+        and place.normalized.isprintable()
+        and " " not in place.normalized
     )
 
 
@@ -274,12 +274,12 @@ def test_a_name_is_looked_up_once_and_all_its_addresses_are_pinned():
         asked.append((host, port))
         return [PUBLIC, "2606:4700::1111"]
 
-    assert Guard(resolve=resolve).check(read_url("https://Example.com./x"), 5.0) == (
+    assert Guard(resolve=resolve).check(parse_url("https://Example.com./x"), 5.0) == (
         PUBLIC,
         "2606:4700::1111",
     )
     assert asked == [("example.com", 443)]
-    assert Guard(resolve=no_lookup).check(read_url("http://8.8.8.8/"), 5.0) == ("8.8.8.8",)
+    assert Guard(resolve=no_lookup).check(parse_url("http://8.8.8.8/"), 5.0) == ("8.8.8.8",)
 
 
 @pytest.mark.parametrize(
@@ -290,11 +290,13 @@ def test_one_private_address_among_public_ones_blocks_a_name_and_is_not_told(add
     addresses = [PUBLIC, "2606:4700::1111"]
     addresses.insert(place, address)
     with pytest.raises(Blocked, match=r"^127.0.0.1.nip.io is not a public host$"):
-        Guard(resolve=lambda host, port: addresses).check(read_url("http://127.0.0.1.nip.io/"), 5.0)
+        Guard(resolve=lambda host, port: addresses).check(
+            parse_url("http://127.0.0.1.nip.io/"), 5.0
+        )
 
 
 def test_a_lookup_fails_and_ends_in_time():
-    place = read_url("http://example.com/")
+    place = parse_url("http://example.com/")
     with pytest.raises(OSError, match="has no address"):
         Guard(resolve=lambda host, port: []).check(place, 5.0)
 
@@ -318,7 +320,7 @@ def test_a_user_opens_hosts_and_ports():
         "http://8.8.8.8:8000/": ("8.8.8.8",),
         "http://[0::1]:9/": ("::1",),
     }
-    assert {url: guard.check(read_url(url), 5.0) for url in open_to} == open_to
+    assert {url: guard.check(parse_url(url), 5.0) for url in open_to} == open_to
     for url in (
         "http://127.0.0.1/",
         "http://127.0.0.1:8000/",
@@ -330,11 +332,11 @@ def test_a_user_opens_hosts_and_ports():
         "http://[::1]/",
     ):
         with pytest.raises(Blocked):
-            guard.check(read_url(url), 5.0)
+            guard.check(parse_url(url), 5.0)
 
 
 def test_one_entry_may_stand_alone_and_a_wrong_one_is_named():
-    assert Guard("127.0.0.1:81").check(read_url("http://127.0.0.1:81/"), 1.0) == ("127.0.0.1",)
+    assert Guard("127.0.0.1:81").check(parse_url("http://127.0.0.1:81/"), 1.0) == ("127.0.0.1",)
     for entry in ("http://a.org", "a b", "", ":", ":0", "10.0.0.0/8", "u@a.org", "0x7f.1"):
         with pytest.raises(
             ValueError, match=r"allow holds .*; write host, host:port or :port"
@@ -352,18 +354,20 @@ def test_the_agent_is_told_what_is_wrong_with_a_url():
         "http://example.com/\0": "a control character",
     }.items():
         with pytest.raises(Blocked, match=words) as blocked:
-            read_url(url)
+            parse_url(url)
         assert "secret" not in str(blocked.value)
 
 
 def test_a_redirect_is_resolved_and_read_like_any_url():
-    place = read_url("https://example.com/a/b?c")
-    assert follow(place, "../d e").url == "https://example.com/d%20e"
-    assert follow(place, "//other.example/x").url == "https://other.example/x"
-    assert follow(read_url("http://example.com/"), "https://example.com/").scheme == "https"
+    place = parse_url("https://example.com/a/b?c")
+    assert resolve_redirect(place, "../d e").normalized == "https://example.com/d%20e"
+    assert resolve_redirect(place, "//other.example/x").normalized == "https://other.example/x"
+    assert (
+        resolve_redirect(parse_url("http://example.com/"), "https://example.com/").scheme == "https"
+    )
     for location in ("http://example.com/", "HTTP://example.com"):
         with pytest.raises(Blocked, match="from https to http"):
-            follow(place, location)
+            resolve_redirect(place, location)
     for location in (
         "file:///etc/passwd",
         "http://[",
@@ -372,8 +376,8 @@ def test_a_redirect_is_resolved_and_read_like_any_url():
         "\\\\127.0.0.1\\x",
     ):
         with pytest.raises(Blocked):
-            follow(place, location)
+            resolve_redirect(place, location)
 
 
 def test_names_are_looked_up_by_the_system():
-    assert look_up("127.0.0.1", 80) == ["127.0.0.1"]
+    assert look_up_addresses("127.0.0.1", 80) == ["127.0.0.1"]

@@ -9,7 +9,7 @@ from turngym.tools.search.html_text import (
     MAX_TAGS,
     TITLE_CHARS,
     clean_plain_text,
-    decode,
+    decode_page,
     read_html,
 )
 
@@ -228,8 +228,8 @@ def test_any_page_can_be_read(page: str):
     ],
 )
 def test_bytes_become_characters(body, charset, shown):
-    assert decode(body, charset) == shown
-    decode(body, charset).encode()
+    assert decode_page(body, charset) == shown
+    decode_page(body, charset).encode()
 
 
 def test_a_page_names_its_own_encoding_where_the_server_does_not():
@@ -237,9 +237,9 @@ def test_a_page_names_its_own_encoding_where_the_server_does_not():
         b"<meta charset=windows-1251>",
         b"<META http-equiv=x content='text/html; charset=windows-1251'>",
     ):
-        assert decode(meta + b"\xe0", "", True).endswith("а")
-        assert decode(meta + b"\xe0", "latin1", True).endswith("à")
-        assert decode(meta + b"\xe0").endswith("�")
+        assert decode_page(meta + b"\xe0", "", True).endswith("а")
+        assert decode_page(meta + b"\xe0", "latin1", True).endswith("à")
+        assert decode_page(meta + b"\xe0").endswith("�")
 
 
 def test_plain_text_keeps_its_lines_and_loses_its_control_characters():

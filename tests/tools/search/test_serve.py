@@ -15,7 +15,15 @@ from turngym.tools.search import Fault
 from turngym.tools.search import serve as module
 from turngym.tools.search.remote import SearchR1
 from turngym.tools.search.retriever import Passage, SearchFailure
-from turngym.tools.search.serve import BODY, DEFAULT_TOPK, PASSAGES, QUERIES, QUERY, TOPK, serve
+from turngym.tools.search.serve import (
+    DEFAULT_TOPK,
+    MAX_BODY_BYTES,
+    MAX_PASSAGES,
+    MAX_QUERIES,
+    MAX_QUERY_CHARS,
+    MAX_TOPK,
+    serve,
+)
 
 
 class Letters:
@@ -101,26 +109,26 @@ def test_health_says_what_is_searched(url):
         ({"queries": "a"}, 422, "queries is 'a'; expected a list"),
         ({"queries": ["a", 1]}, 422, "queries[1] is 1; expected a string"),
         (
-            {"queries": ["a"] * (QUERIES + 1)},
+            {"queries": ["a"] * (MAX_QUERIES + 1)},
             422,
-            f"queries has {QUERIES + 1} entries; at most {QUERIES}",
+            f"queries has {MAX_QUERIES + 1} entries; at most {MAX_QUERIES}",
         ),
         (
-            {"queries": ["a", "b" * (QUERY + 1)]},
+            {"queries": ["a", "b" * (MAX_QUERY_CHARS + 1)]},
             422,
-            f"queries has one of {QUERY + 1} characters; at most {QUERY}",
+            f"queries has one of {MAX_QUERY_CHARS + 1} characters; at most {MAX_QUERY_CHARS}",
         ),
         (
             {"queries": ["a"] * 400, "topk": 100},
             422,
-            f"400 queries with topk 100 ask for more than {PASSAGES} passages",
+            f"400 queries with topk 100 ask for more than {MAX_PASSAGES} passages",
         ),
         (
             {"queries": ["a"], "topk": 0},
             422,
-            f"topk is 0; expected a whole number from 1 to {TOPK}",
+            f"topk is 0; expected a whole number from 1 to {MAX_TOPK}",
         ),
-        ({"queries": ["a"], "topk": TOPK + 1}, 422, f"topk is {TOPK + 1}; expected"),
+        ({"queries": ["a"], "topk": MAX_TOPK + 1}, 422, f"topk is {MAX_TOPK + 1}; expected"),
         ({"queries": ["a"], "topk": 1.0}, 422, "topk is 1.0; expected"),
         ({"queries": ["a"], "topk": True}, 422, "topk is True; expected"),
         ({"queries": ["a"], "return_scores": 1}, 422, "return_scores is 1; expected true or false"),
@@ -129,7 +137,7 @@ def test_health_says_what_is_searched(url):
             422,
             "'top_k' is no field; there are queries, topk and return_scores",
         ),
-        (b" " * (BODY + 1), 413, f"more than {BODY} bytes"),
+        (b" " * (MAX_BODY_BYTES + 1), 413, f"more than {MAX_BODY_BYTES} bytes"),
     ],
 )
 def test_a_wrong_request_is_told_what_is_wrong(url, body, status, said):

@@ -9,7 +9,7 @@ from turngym.tools.http import server_limits
 from turngym.tools.http.server_limits import HEAD, SMALL
 from turngym.tools.search import serve as module
 from turngym.tools.search.retriever import Passage
-from turngym.tools.search.serve import BODY, serve
+from turngym.tools.search.serve import MAX_BODY_BYTES, serve
 
 BYTES = b'{"queries": ["a"]}'
 POST = b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n"
@@ -136,7 +136,7 @@ def test_a_client_may_wait_for_leave_to_send_its_body(url):
 
 
 def test_a_refusal_waits_for_the_body_that_is_refused(url):
-    body = b" " * 4 * BODY
+    body = b" " * 4 * MAX_BODY_BYTES
     with connect(url) as connection:
         connection.sendall(POST % (b"Connection: close\r\nContent-Length: %d" % len(body)) + body)
         assert read(connection).startswith(b"HTTP/1.1 413 ")
@@ -177,9 +177,9 @@ def test_slow_clients_make_room_for_others(url, monkeypatch):
 
 def test_large_requests_at_once_have_a_bound_and_small_ones_go_on(url, monkeypatch):
     large = POST % (b"Content-Length: %d" % (2 * SMALL)) + b" " * 2 * SMALL
-    monkeypatch.setattr(module, "BODIES", 2 * SMALL - 1)
+    monkeypatch.setattr(module, "MAX_BYTES_OF_ALL_BODIES", 2 * SMALL - 1)
     assert raw(url, large).startswith(b"HTTP/1.1 503 ") and FOUND in raw(url, GOOD)
-    monkeypatch.setattr(module, "BODIES", 2 * SMALL)
+    monkeypatch.setattr(module, "MAX_BYTES_OF_ALL_BODIES", 2 * SMALL)
     assert raw(url, large).startswith(
         b"HTTP/1.1 400 "
     )  # nothing is held any more, and it is no JSON
@@ -215,7 +215,7 @@ def slow_reader(url):
 
 @pytest.fixture
 def wide(monkeypatch):
-    monkeypatch.setattr(module, "ANSWERS", 30_000_000)
+    monkeypatch.setattr(module, "MAX_BYTES_OF_ALL_ANSWERS", 30_000_000)
     with serve(Many(), port=0) as url:
         yield url
 
@@ -254,7 +254,7 @@ def test_a_client_that_leaves_gives_back_what_it_held(wide):
 
 
 def test_an_answer_that_could_never_be_held_says_what_to_do(wide, monkeypatch):
-    monkeypatch.setattr(module, "ANSWERS", 15_000_000)
+    monkeypatch.setattr(module, "MAX_BYTES_OF_ALL_ANSWERS", 15_000_000)
     refused = raw(wide, WIDE)
     assert (
         refused.startswith(b"HTTP/1.1 422 ")

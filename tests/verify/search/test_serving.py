@@ -58,7 +58,7 @@ def test_another_answer_falls_short(read, index, served, small, monkeypatch):
 def test_strangers_are_refused_and_one_that_is_answered_falls_short(served, monkeypatch):
     row = strangers._refused(served[0])
     assert row.good and row.of == len(strangers.requests())
-    monkeypatch.setattr(_App, "_admit", lambda self, scope: None)
+    monkeypatch.setattr(_App, "_check_head", lambda self, scope: None)
     assert strangers._refused(served[0]).held < row.held - 10
 
 
