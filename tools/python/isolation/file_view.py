@@ -135,13 +135,13 @@ def build_file_tree(view: FileView) -> None:
         Path(base, path).write_text(text)
     # Only now: what is shown below a hidden folder was placed in its mask, and so were links.
     for mask in masks:
-        linux.make_read_only(mask, below=False)
+        linux.make_read_only(mask, recursive=False)
 
     linux.pivot_root(base, f"{base}/.old")
     os.chdir("/")
     linux.unmount("/.old")
     Path("/.old").rmdir()
-    linux.make_read_only("/", below=False)
+    linux.make_read_only("/", recursive=False)
     for descriptor in (proc, *sources.values(), *devices.values()):
         os.close(descriptor)
 
@@ -169,7 +169,7 @@ def _place_sources(
             _copy_package_metadata(sources[path], target)
         elif path in sources:
             _bind(sources[path], target)
-            linux.make_read_only(target, below=True)
+            linux.make_read_only(target, recursive=True)
         elif Path(target).is_dir():
             linux.mount("tmpfs", target, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _TREE_OPTIONS)
             masks.append(target)

@@ -12,7 +12,7 @@ import struct
 
 # Bytes that the kernel may buffer at each end of a connection (least, first, most), and the number
 # of closed connections that it remembers. The usual 32 MiB would go far beyond the size that the
-# memory limit assumes for a socket (`linux.SOCKET`).
+# memory limit assumes for a socket (`linux.SOCKET_BUFFER_BYTES`).
 _SETTINGS = {
     "tcp_rmem": "4096 65536 131072",
     "tcp_wmem": "4096 16384 131072",
