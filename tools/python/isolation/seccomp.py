@@ -77,7 +77,7 @@ SOCKET_FAMILIES = {
     "landlock": (),
 }
 """The families of `socket` at each level; `socketpair` makes AF_UNIX ones at all levels."""
-_PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
+_ALLOWED_PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
 # Bit of the types SOCK_DGRAM and SOCK_RAW: each end of a pair of these can send to any address.
 _DATAGRAM_BIT = 2
 _SOL_SOCKET = 1
@@ -89,7 +89,7 @@ _TCP_ULP = 31  # would put kernel code between a connection and its program, suc
 
 # Every CLONE_NEW* flag that clone takes, and CLONE_PARENT: a sibling of the process that makes it
 # would be for the server to reap.
-_CLONE_REFUSED = 0x7E020000 | 0x8000
+_REFUSED_CLONE_FLAGS = 0x7E020000 | 0x8000
 _CLONE_FILES = 0x400
 _CLONE_THREAD = 0x10000
 _CLOSE_RANGE_UNSHARE = 2
@@ -97,10 +97,10 @@ _CLOSE_RANGE_UNSHARE = 2
 _MAP_HUGETLB = 0x40000
 # MADV_COLD, MADV_PAGEOUT: memory that a program has moved to swap would not count as its own.
 _REFUSED_ADVICE = (20, 21)
-# Limits nothing: its value is the mark by which a server knows its processes (`guard`).
+# Limits nothing: its value marks the processes of a server (`guard`).
 _RLIMIT_LOCKS = 10
-_PERSONALITIES = (0, 0xFFFFFFFF)  # Linux's own, and the query
-_IOCTLS = (
+_ALLOWED_PERSONALITIES = (0, 0xFFFFFFFF)  # Linux's own, and the query
+_ALLOWED_IOCTL_REQUESTS = (
     0x5451,  # FIOCLEX
     0x5450,  # FIONCLEX
     0x541B,  # FIONREAD
@@ -110,12 +110,12 @@ _IOCTLS = (
     0x8933,  # SIOCGIFINDEX
 )
 # Duplicates, flags and locks; not owners, leases, notices, or larger pipes.
-_FCNTLS = (*range(8), 9, 11, 1025, 1030, 1032, 1034)
+_ALLOWED_FCNTL_COMMANDS = (*range(8), 9, 11, 1025, 1030, 1032, 1034)
 # F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW: locks of no process, which nobody could count.
 _OPEN_FILE_LOCKS = (36, 37, 38)
 # Death signal, names, timer slack, subreapers, privileges that are given up, large pages, names of
 # memory.
-_PRCTLS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 0x53564D41)
+_ALLOWED_PRCTL_OPTIONS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 0x53564D41)
 
 # Actions, SECCOMP_RET_*.
 _ALLOW = 0x7FFF0000
@@ -229,11 +229,12 @@ def _process_rules() -> _Rules:
         argument=0, test=_HAS_ANY_BIT, values=[_CLONE_FILES], if_true=_DENY, if_false=_ALLOW
     )
     clone = [
-        *_return_if(argument=0, test=_HAS_ANY_BIT, values=[_CLONE_REFUSED], action=_DENY),
+        *_return_if(argument=0, test=_HAS_ANY_BIT, values=[_REFUSED_CLONE_FLAGS], action=_DENY),
         *_run_if(argument=0, test=_HAS_ANY_BIT, value=_CLONE_THREAD, code=clone_thread),
         *clone_process,
     ]
-    # prlimit64(process, limit, new value, ...). A null pointer as new value only reads the limit.
+    # prlimit64(process, limit, new value, ...) and setrlimit(limit, new value). RLIMIT_LOCKS cannot
+    # be changed, as the server marks its processes by it. A null pointer as new value only reads.
     deny_new_value = _return_unless_null(argument=2, action=_DENY)
     prlimit = [
         *_run_if(argument=1, test=_EQUAL, value=_RLIMIT_LOCKS, code=deny_new_value),
@@ -241,12 +242,10 @@ def _process_rules() -> _Rules:
     ]
     # prctl(option, value, ...). PR_SET_DUMPABLE can only be set to 1: with 0, a process would hide
     # its memory from the supervisor, which measures it.
-    set_dumpable = _return_by_test(
-        argument=1, test=_EQUAL, values=[1], if_true=_ALLOW, if_false=_DENY
-    )
+    set_dumpable = _allow_only_equal(argument=1, values=[1])
     prctl = [
         *_run_if(argument=0, test=_EQUAL, value=linux.PR_SET_DUMPABLE, code=set_dumpable),
-        *_return_by_test(argument=0, test=_EQUAL, values=_PRCTLS, if_true=_ALLOW, if_false=_DENY),
+        *_allow_only_equal(argument=0, values=_ALLOWED_PRCTL_OPTIONS),
     ]
     return {
         "clone": clone,
@@ -257,9 +256,7 @@ def _process_rules() -> _Rules:
             argument=0, test=_EQUAL, values=[_RLIMIT_LOCKS], if_true=_DENY, if_false=_ALLOW
         ),
         "prctl": prctl,
-        "personality": _return_by_test(
-            argument=0, test=_EQUAL, values=_PERSONALITIES, if_true=_ALLOW, if_false=_DENY
-        ),
+        "personality": _allow_only_equal(argument=0, values=_ALLOWED_PERSONALITIES),
     }
 
 
@@ -295,14 +292,16 @@ def _descriptor_rules() -> _Rules:
         # ioctl(descriptor, request, ...). Nothing in a sandbox is a terminal or a device; of the
         # other requests some change files that are open only for reading.
         "ioctl": _return_by_test(
-            argument=1, test=_EQUAL, values=_IOCTLS, if_true=_ALLOW, if_false=_ERRNO | errno.ENOTTY
+            argument=1,
+            test=_EQUAL,
+            values=_ALLOWED_IOCTL_REQUESTS,
+            if_true=_ALLOW,
+            if_false=_ERRNO | errno.ENOTTY,
         ),
         # fcntl(descriptor, command, ...)
         "fcntl": [
             *_return_if(argument=1, test=_EQUAL, values=_OPEN_FILE_LOCKS, action=_FAIL_EINVAL),
-            *_return_by_test(
-                argument=1, test=_EQUAL, values=_FCNTLS, if_true=_ALLOW, if_false=_DENY
-            ),
+            *_allow_only_equal(argument=1, values=_ALLOWED_FCNTL_COMMANDS),
         ],
     }
 
@@ -342,9 +341,7 @@ def _socket_rules(level: str) -> _Rules:
         # socket(family, type, protocol)
         rules["socket"] = [
             *_deny_unless_equal(argument=0, values=SOCKET_FAMILIES[level]),
-            *_return_by_test(
-                argument=2, test=_EQUAL, values=_PROTOCOLS, if_true=_ALLOW, if_false=_DENY
-            ),
+            *_allow_only_equal(argument=2, values=_ALLOWED_PROTOCOLS),
         ]
     return rules
 
@@ -525,8 +522,13 @@ def _return_by_test(
 
 
 def _deny_unless_equal(argument: int, values: Sequence[int]) -> _Code:
-    """Return code that refuses a call unless an argument is one of the values."""
+    """Return code that refuses a call unless an argument is one of the values; else it goes on."""
     return [*_skip_next_if(argument, _EQUAL, values), _return(_DENY)]
+
+
+def _allow_only_equal(argument: int, values: Sequence[int]) -> _Code:
+    """Return code that allows a call if an argument is one of the values, and else refuses it."""
+    return [*_deny_unless_equal(argument, values), _return(_ALLOW)]
 
 
 def _return_if(argument: int, test: int, values: Sequence[int], action: int) -> _Code:
