@@ -176,8 +176,7 @@ def _is_divisible(group: Path) -> bool:
 
 
 def _is_limit(file: Path) -> bool:
-    """Return whether a control file sets a limit; without a limit it has the text `max`, or
-    none."""
+    """Return whether a control file sets a limit, that is has a text other than `max`."""
     with contextlib.suppress(OSError):  # the root group, or a controller that is not enabled
         fields = file.read_text().split()
         return bool(fields) and fields[0] != "max"
