@@ -30,7 +30,7 @@ CLOSED = (
     "the Python session was closed while it ran a program: "
     "the tool was closed or reset, or the process ended"
 )
-_CHUNK = 2**16  # bytes that are read from the output pipe at once
+_CHUNK_BYTES = 2**16  # that are read from the output pipe at once
 _OPEN_TRIES = 5
 _FORK_SECONDS = 10.0  # within which a session must have forked
 _EXIT_REPORT_SECONDS = 1.0  # within which the server reports how a process ended, after its init
@@ -79,7 +79,7 @@ class PythonSession:
         self.group = group
         self.control = control
         self.output = output
-        self.process = -1  # a pidfd of the worker; -1 until it has greeted
+        self.worker_pidfd = -1  # -1 until the worker is ready
         self.ended = False
         self._kill_lock = threading.Lock()
         self._call_lock = threading.RLock()
@@ -104,8 +104,8 @@ class PythonSession:
             messages.close_descriptors(*descriptors)
             if "failed" in message:
                 raise OSError(message["failed"])
-            self.process = os.pidfd_open(sender_pid)
-            self._descriptors.append(self.process)
+            self.worker_pidfd = os.pidfd_open(sender_pid)
+            self._descriptors.append(self.worker_pidfd)
             # The judge of system calls relies on each worker leading its own process session. A
             # fork begins that inside the sandbox, where a program may interfere, so it is verified.
             if os.getsid(sender_pid) != sender_pid:
@@ -189,7 +189,7 @@ class PythonSession:
                 f"the Python session cannot be forked: {error}; "
                 "raise the limit (ulimit -n) or close environments"
             ) from error
-        # The worker also removes the folders of members that have left the group.
+        # The worker removes the work folders of the members that have left the group.
         member, left_members = self.group.add_member()
         twin = PythonSession(self.group, ends.control, ends.output, member)
         key = secrets.token_hex(8)
@@ -216,16 +216,15 @@ class PythonSession:
         """
         self.ended = True
         if self.group.server.owner != os.getpid():
-            # This process is a fork, in which a lock may be taken by a thread that it does not
-            # have.
+            # This process is a fork: a lock may be taken by a thread that it does not have.
             self._finalizer()
             return
         # Killing lets a call in progress return, which then releases `_call_lock`.
         with self._kill_lock:
             if self._finalizer.alive and self.group.members == 1:
                 self.group.kill()
-            elif self._finalizer.alive and self.process >= 0:
-                linux.kill_tree(self.process)
+            elif self._finalizer.alive and self.worker_pidfd >= 0:
+                linux.kill_tree(self.worker_pidfd)
         with self._call_lock:
             self._finish()
 
@@ -257,24 +256,25 @@ class PythonSession:
             The status in the reply; TIMEOUT or OUTPUT if the program exceeded a limit; None if the
             session ended.
         """
-        control = self.control.fileno()
-        # A descriptor that gets readable when the session has ended.
-        session_end = self.process if key else self.group.exit_pipe
+        control_fd = self.control.fileno()
+        # It gets readable when the session has ended.
+        session_end_fd = self.worker_pidfd if key else self.group.exit_pipe
         poll = select.poll()
         poll.register(self.output, select.POLLIN)
-        poll.register(session_end, select.POLLIN)
+        poll.register(session_end_fd, select.POLLIN)
         if key:
-            poll.register(control, select.POLLIN)
+            poll.register(control_fd, select.POLLIN)
         while True:
             seconds_left = deadline - time.monotonic()
             if seconds_left <= 0:
                 return Status.TIMEOUT
-            ready = {descriptor for descriptor, _ in poll.poll(math.ceil(seconds_left * 1000))}
+            events = poll.poll(math.ceil(seconds_left * 1000))
+            ready = {descriptor for descriptor, _ in events}
             if self.output in ready and not self._drain_output(output):
                 poll.unregister(self.output)  # nobody can write any more
             if len(output) >= OUTPUT_CAP:
                 return Status.OUTPUT
-            if key and control in ready:
+            if key and control_fd in ready:
                 try:
                     reply = self._receive_reply(key, deadline)
                 except (EOFError, ConnectionError):
@@ -284,8 +284,10 @@ class PythonSession:
                     continue  # a packet by the program, not the reply
                 # Output from before the reply may have arrived after the poll.
                 self._drain_output(output)
-                return status if len(output) < OUTPUT_CAP else Status.OUTPUT
-            if session_end in ready:
+                if len(output) >= OUTPUT_CAP:
+                    return Status.OUTPUT
+                return status
+            if session_end_fd in ready:
                 return None
 
     def _receive_reply(self, key: str, deadline: float) -> dict[str, Any] | None:
@@ -341,8 +343,8 @@ class PythonSession:
             ToolFailure: The server died, which says nothing about the program.
         """
         group = self.group
-        # Checked before anything is killed, as the kernel's record of it is removed with the
-        # control group. Without memory the whole boundary ends; else forks of this session live on.
+        # Checked before anything is killed, since the kernel's record of it is removed with the
+        # control group. A group that ran out of memory ends as a whole; else other members live on.
         if not group.check_out_of_memory() and group.members > 1:
             self._kill_own_processes()
         else:
@@ -391,9 +393,9 @@ class PythonSession:
 
     def _kill_own_processes(self) -> None:
         """Kill this session's processes, not those of its forks, and wait until its worker ends."""
-        if self.process >= 0:
-            linux.kill_tree(self.process)
-            messages.wait_until_readable(self.process, SERVER_SECONDS)
+        if self.worker_pidfd >= 0:
+            linux.kill_tree(self.worker_pidfd)
+            messages.wait_until_readable(self.worker_pidfd, SERVER_SECONDS)
 
     def _drain_output(self, output: bytearray) -> bool:
         """Read the output pipe until it is empty, or until there are `OUTPUT_CAP` bytes of output.
@@ -406,7 +408,7 @@ class PythonSession:
         """
         while len(output) < OUTPUT_CAP:
             try:
-                chunk = os.read(self.output, min(_CHUNK, OUTPUT_CAP - len(output)))
+                chunk = os.read(self.output, min(_CHUNK_BYTES, OUTPUT_CAP - len(output)))
             except BlockingIOError:
                 return True
             if not chunk:
