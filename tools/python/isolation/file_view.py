@@ -109,23 +109,26 @@ def build_file_tree(view: FileView) -> None:
     """
     # Mounts of this namespace must not appear in that of the machine.
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+    # The tree is built in a new file system, which is mounted on some folder that exists.
     base = next(
         folder for folder in ("/tmp", "/mnt", "/var/tmp", "/dev/shm") if Path(folder).is_dir()
     )
     # The mount at `base` may hide the interpreter and other sources, so they are opened before it
     # is made, and bound by their descriptors.
-    sources = {path: os.open(path, os.O_PATH) for path in view.shown if not Path(path).is_symlink()}
-    proc = os.open("/proc", os.O_PATH)
-    devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
-    links = {path: str(Path(path).readlink()) for path in view.shown if path not in sources}
+    source_fds = {
+        path: os.open(path, os.O_PATH) for path in view.shown if not Path(path).is_symlink()
+    }
+    proc_fd = os.open("/proc", os.O_PATH)
+    device_fds = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
+    links = {path: str(Path(path).readlink()) for path in view.shown if path not in source_fds}
 
     linux.mount("tmpfs", base, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _TREE_OPTIONS)
     for folder in ("etc", "tmp", "var", ".old"):
         Path(base, folder).mkdir()
-    covers = _place_sources(base, sources, view.hidden, empty_file=devices["null"])
-    _bind(proc, f"{base}/proc")
-    for name, device in devices.items():
-        _bind(device, f"{base}/dev/{name}")
+    covers = _place_sources(base, source_fds, view.hidden, empty_file=device_fds["null"])
+    _bind(proc_fd, f"{base}/proc")
+    for name, device_fd in device_fds.items():
+        _bind(device_fd, f"{base}/dev/{name}")
     _make_links(base, {**links, **_LINKS})
     for path, text in _FILES.items():
         Path(base, path).write_text(text)
@@ -139,8 +142,8 @@ def build_file_tree(view: FileView) -> None:
     linux.unmount("/.old")
     Path("/.old").rmdir()
     linux.make_read_only("/", recursive=False)
-    for descriptor in (proc, *sources.values(), *devices.values()):
-        os.close(descriptor)
+    for opened_fd in (proc_fd, *source_fds.values(), *device_fds.values()):
+        os.close(opened_fd)
 
 
 def _make_links(base: str, links: dict[str, str]) -> None:

@@ -37,12 +37,12 @@ def enter_namespaces(view: FileView) -> None:
         for map_file, own_id in _own_ids_by_map_file().items()
     }
     parent_end, helper_end = messages.packet_pair()
-    pid = os.getpid()
+    own_pid = os.getpid()
     # User ids of the new namespace can only be mapped with privileges in the old one, which this
     # process loses when it enters. So a helper process stays outside and writes the maps.
-    helper = os.fork()
-    if helper == 0:
-        _write_maps_when_asked(pid, id_maps, parent_end=parent_end, helper_end=helper_end)
+    helper_pid = os.fork()
+    if helper_pid == 0:
+        _write_maps_when_asked(own_pid, id_maps, parent_end=parent_end, helper_end=helper_end)
     helper_end.close()
     try:
         linux.unshare(linux.NEWUSER | linux.NEWNS | linux.NEWUTS)
@@ -50,7 +50,7 @@ def enter_namespaces(view: FileView) -> None:
         messages.send_packet(parent_end, {})  # the helper writes the maps now
     finally:
         parent_end.close()
-        _, helper_status = os.waitpid(helper, 0)
+        _, helper_status = os.waitpid(helper_pid, 0)
     if helper_status:
         raise OSError("the users of a user namespace cannot be mapped")
     build_file_tree(view)

@@ -616,9 +616,9 @@ def judge(listener: int, folder: str | None = None, network: LocalNetwork | None
     """Decide about the calls that a filter asks about, until no process with the filter is left.
 
     A call that names another process is allowed if that process is in the caller's session, or in
-    a session that was begun in it. A session's forks and their processes fail as if they did not
-    exist. The judge changes modes and times of files itself: if it only allowed the call, a program
-    could replace the path before the kernel reads it.
+    a session that was begun in it. Otherwise, as for a process of a fork of the session, it fails
+    as if there were no such process. The judge changes modes and times of files itself: if it only
+    allowed the call, a program could replace the path before the kernel reads it.
 
     Args:
         listener: The descriptor of the filter's listener, from `install`.
@@ -754,10 +754,10 @@ class CallJudge:
                 in the judge's folder.
         """
         change = _parse_change(name, arguments)
-        target = _open_target(caller_pid, change)
+        target_fd = _open_target(caller_pid, change)
         try:
             # Checked and changed by its descriptor, as a program may replace the path meanwhile.
-            target_path = Path(f"/proc/self/fd/{target}")
+            target_path = Path(f"/proc/self/fd/{target_fd}")
             if self.folder is None or not str(target_path.readlink()).startswith(f"{self.folder}/"):
                 raise PermissionError(errno.EPERM, "it lies elsewhere")
             if name == "utimensat":
@@ -765,7 +765,7 @@ class CallJudge:
             else:
                 target_path.chmod(change.value & 0o777)
         finally:
-            os.close(target)
+            os.close(target_fd)
 
 
 def _parse_change(name: str, arguments: list[int]) -> FileChange:
