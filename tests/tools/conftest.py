@@ -95,7 +95,7 @@ def _tree(pid, depth=0):
 def _host_pid(tool):
     fields = dict(
         line.split(":", 1)
-        for line in Path(f"/proc/self/fdinfo/{tool._session.process}").read_text().splitlines()
+        for line in Path(f"/proc/self/fdinfo/{tool._session.worker_pidfd}").read_text().splitlines()
     )
     pid = int(fields["Pid"])
     assert pid > 1

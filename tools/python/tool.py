@@ -96,16 +96,16 @@ class PythonTool:
             return ToolResult(Status.REJECTED, problem)
         run = self._run(arguments["code"])
         text = cut_middle(_spell_out_controls(run.output.decode(errors="replace")), self.max_output)
-        if run.over:
+        if run.end_reason:
             if text and not text.endswith("\n"):
                 text += "\n"
             restarted = "; the session was restarted" if self.persistent else ""
-            text += f"[{run.over}{restarted}]"
+            text += f"[{run.end_reason}{restarted}]"
         return ToolResult(run.status, text)
 
     def reset(self) -> None:
         """End the session; the next call opens a fresh one."""
-        # At first, so that a call in another thread which has yet to open its session notices it.
+        # First of all, so that a call in another thread that is still opening a session notices it.
         self._resets += 1
         session = self._session
         self._session = None
@@ -119,12 +119,12 @@ class PythonTool:
         """Return a tool with the same limits and a live twin of the session.
 
         Args:
-            replay: Whether a session that cannot be copied is made anew, by running its programs
-                again; the log then says so.
+            replay: Whether a session that cannot be copied is rebuilt by running its programs
+                again, which is logged.
 
         Raises:
             CannotFork: The session has live threads, child processes or files open for writing, or
-                does not answer. This tool keeps it.
+                does not answer. This tool still has the session.
         """
         twin = PythonTool(
             timeout=self.timeout,
@@ -148,22 +148,30 @@ class PythonTool:
         return twin
 
     def _run(self, code: str) -> ProgramRun:
-        """Run a program in the session, or in a fresh one; end the session unless it goes on."""
-        resets = self._resets
+        """Run a program in the session, and open one first if there is none.
+
+        The session ends afterwards if calls do not share it, or if the program made it end.
+
+        Raises:
+            ToolFailure: The tool cannot run, or another thread reset it.
+        """
+        resets_before = self._resets
+        # `reset` replaces this list, so that a program is not added to the history of another
+        # session.
         history = self._history
         session = self._session or open_session(
             self.level, find_mentioned_libraries(code), self.packages
         )
-        self._session = session  # from here on `reset` ends it, in whichever thread that is called
-        goes_on = False
+        self._session = session  # from now on a `reset` in any thread ends it
+        session_continues = False
         try:
-            if self._resets != resets:  # by another thread, while the session was opened
+            if self._resets != resets_before:  # by another thread, while the session was opened
                 raise ToolFailure(CLOSED)
             run = session.run(code, self.timeout, self.memory_mb * _MIB, once=not self.persistent)
-            goes_on = self.persistent and run.over is None
+            session_continues = self.persistent and run.end_reason is None
             history.append(code)
         finally:
-            if not goes_on:
+            if not session_continues:
                 if self._session is session:
                     self._session = None
                     self._history = []
@@ -172,13 +180,13 @@ class PythonTool:
 
 
 def _find_refusal(code: str) -> str | None:
-    """Return why a program is not run at all; None if it is."""
+    """Return the reason why a program cannot be run at all; None if it can."""
     if "\0" in code:
         return "not run: the code contains a NUL character"
     try:
         size = len(code.encode())
     except UnicodeEncodeError as error:
-        # A JSON text can escape half of a pair of surrogates, which is no character.
+        # JSON can escape half of a surrogate pair, such as `\ud800`, which is no character.
         return (
             f"not run: the character {code[error.start]!r} at position {error.start} "
             "is a lone surrogate"
@@ -191,8 +199,7 @@ def _find_refusal(code: str) -> str | None:
 def _spell_out_controls(text: str) -> str:
     r"""Spell out the control characters that a terminal would obey: "a\rb" -> "a\\x0db".
 
-    A carriage return stays at the end of a line. A flood of control characters takes no longer than
-    other text.
+    Tabs and ends of lines, `\n` and `\r\n`, stay.
     """
     lines = [line.replace("\r", "\\x0d") for line in text.split("\r\n")]
     return "\r\n".join(lines).translate(_SPELLED_CONTROLS)

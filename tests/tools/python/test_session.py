@@ -276,4 +276,4 @@ def test_it_agrees_with_a_real_process():
     process = subprocess.Popen(["sh", "-c", "kill -15 $$"])
     _, status = os.waitpid(process.pid, 0)
     process.returncode = 0
-    assert _run_from_exit(status, b"").over == "the process died (SIGTERM)"
+    assert _run_from_exit(status, b"").end_reason == "the process died (SIGTERM)"

@@ -74,7 +74,7 @@ def reach_rows(tool: PythonRunner, level: str) -> Iterator[Row]:
     declared = {number for number, name in names.items() if name in seccomp.reachable_calls(level)}
     given = {number: _HARMLESS[name] for number, name in names.items() if name in _HARMLESS}
     pages = {
-        seccomp.call_number(name) for name in seccomp.PAGES
+        seccomp.call_number(name) for name in seccomp.PAGE_TRANSFERS
     }  # refused as on files that do not support it
     result = tool.call(
         {"code": _PROGRAM.format(given=given, pages=pages, last=LAST, families=FAMILIES)}
@@ -93,7 +93,7 @@ def reach_rows(tool: PythonRunner, level: str) -> Iterator[Row]:
     yield Row(
         f"system calls at {level} are reached or refused as declared", LAST - len(wrong), LAST, note
     )
-    right = sum((f in sockets) == (f in seccomp.SOCKETS[level]) for f in range(FAMILIES))
+    right = sum((f in sockets) == (f in seccomp.SOCKET_FAMILIES[level]) for f in range(FAMILIES))
     right += sum((f in pairs) == (f == socket.AF_UNIX) for f in range(FAMILIES))
     yield Row(
         f"socket families at {level}, too", right, 2 * FAMILIES, f"sockets {sockets}, pairs {pairs}"

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from .file_view import DISK
 from .levels import MAX_PROCESSES
@@ -15,6 +16,13 @@ _PREFIX = "python-tool-"  # of the folder of a server
 _CONTROLLERS = {"memory", "pids"}
 _ENABLE_CONTROLLERS = "+memory +pids"
 _LIMIT_FILES = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus")
+
+
+class GroupFiles(NamedTuple):
+    """Open files of a session's group."""
+
+    join: int  # descriptor of `cgroup.procs`: a process that writes 0 to it joins the group
+    events: int  # descriptor of `memory.events`, which tells whether the kernel killed for memory
 
 
 class Groups:
@@ -35,9 +43,11 @@ class Groups:
     """
 
     def __init__(self, root: Path = ROOT, own: Path = OWN) -> None:
-        parent_path = find_parent(root, own)
+        parent_path = find_divisible_group(root, own)
         self.parent = os.open(parent_path, os.O_RDONLY)
         self._remove_leftovers(parent_path)
+        # The folder of this server's groups is itself a group. Its lock shows that the server
+        # lives.
         self.name = _PREFIX + os.urandom(8).hex()
         self.ended: set[str] = set()  # names of the groups that are yet to be removed
         os.mkdir(self.name, dir_fd=self.parent)
@@ -45,30 +55,38 @@ class Groups:
         fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._write("cgroup.subtree_control", _ENABLE_CONTROLLERS)
 
-    def make(self, serial: int) -> tuple[int, int]:
-        """Make the group of a session.
+    def make(self, serial: int) -> GroupFiles:
+        """Make the control group of a session.
+
+        Args:
+            serial: The number of the session on this server.
 
         Returns:
-            Two descriptors: a process that writes 0 to the first joins the group, and the second
-            is its `memory.events`, which tells whether the kernel has killed for memory.
+            Files of the group, open as descriptors.
         """
         name = str(serial)
         os.mkdir(name, dir_fd=self.folder)
+        # When memory is exhausted, the kernel kills the whole group.
         self._write(f"{name}/memory.oom.group", "1")
-        # The bound of the supervisor's own count of processes and threads.
+        # The same limit that the supervisor applies when it counts processes and threads.
         self._write(f"{name}/pids.max", str(MAX_PROCESSES + 2))
         with contextlib.suppress(FileNotFoundError):  # a kernel without swap
             self._write(f"{name}/memory.swap.max", "0")
         join = os.open(f"{name}/cgroup.procs", os.O_WRONLY, dir_fd=self.folder)
         events = os.open(f"{name}/memory.events", os.O_RDONLY, dir_fd=self.folder)
-        return join, events
+        return GroupFiles(join, events)
 
     def limit(self, serial: int, memory: int) -> None:
-        """Limit a session's group to `memory` bytes, beyond its file system and `SLACK`."""
+        """Limit the memory of a session's group.
+
+        Args:
+            serial: The number of the session on this server.
+            memory: Bytes that programs may use. The session's file system and `SLACK` are added.
+        """
         self._write(f"{serial}/memory.max", str(memory + DISK + SLACK))
 
     def remove(self, serial: int) -> None:
-        """Remove a session's group now or, if its processes live on, in a later call."""
+        """Remove a session's group now or, if it still has processes, in a later call."""
         self.ended.add(str(serial))
         for name in list(self.ended):
             with contextlib.suppress(OSError):
@@ -107,41 +125,43 @@ class Groups:
         os.rmdir(name, dir_fd=self.parent)
 
 
-def find_parent(root: Path, own: Path) -> Path:
-    """Return the nearest group, from this process's upwards, in which session groups can be made.
+def find_divisible_group(root: Path, own: Path) -> Path:
+    """Find the group, this process's or the nearest above it, in which groups can be made.
 
     Args:
         root: Where control groups are mounted.
         own: A file that names this process's group, as `/proc/self/cgroup` does.
 
     Raises:
-        OSError: There is no such group, or one on the way has a limit, which a group above would
-            escape.
+        OSError: There is no such group, or one that has a limit comes first: processes that are
+            moved to a group above it would escape its limit.
     """
     if not (root / "cgroup.controllers").is_file():
         raise OSError(f"{root} is not cgroup v2")
-    # The line of version 2 is like `0::/user.slice`; a group outside of this process's cgroup
-    # namespace is told by `..`.
+    # The line of version 2 is like `0::/user.slice`. The path has `..` if the group is outside of
+    # this process's cgroup namespace. It is treated alike if there is no such line.
     own_path = "/.."
     for line in own.read_text().splitlines():
         if line.startswith("0::"):
             own_path = line.removeprefix("0::")
             break
     own_group = root / own_path.strip("/")
-    is_outside = ".." in own_path
+    no_group = OSError(
+        f"no group from {own_group} upwards can be divided "
+        "without moving processes or passing a limit"
+    )
+    if ".." in own_path:
+        raise no_group
     group = own_group
-    while is_outside or not _is_divisible(group):
-        if is_outside or group == root or any(_is_limit(group / name) for name in _LIMIT_FILES):
-            raise OSError(
-                f"no group from {own_group} upwards can be divided "
-                "without moving processes or passing a limit"
-            )
+    while not _is_divisible(group):
+        if group == root or any(_is_limit(group / name) for name in _LIMIT_FILES):
+            raise no_group
         group = group.parent
     return group
 
 
 def _is_divisible(group: Path) -> bool:
-    """Return whether groups with limits can be made in a group; enable its controllers for that.
+    """Return whether groups with limits can be made in a group, after enabling its controllers.
 
     The kernel enables controllers only for a group that has no processes directly in it.
     """
@@ -156,7 +176,7 @@ def _is_divisible(group: Path) -> bool:
 
 
 def _is_limit(file: Path) -> bool:
-    """Return whether a control file sets a limit; it holds `max`, or nothing, if there is none."""
+    """Return whether a control file sets a limit, that is has a text other than `max`."""
     with contextlib.suppress(OSError):  # the root group, or a controller that is not enabled
         fields = file.read_text().split()
         return bool(fields) and fields[0] != "max"

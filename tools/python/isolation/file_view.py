@@ -72,16 +72,16 @@ visible_paths = VisiblePaths(readable=[], listed=[])
 
 
 def take_packages(view: FileView, folder: str) -> None:
-    """Have this process import only from the standard library and the packages of `view`.
+    """Set the import path of this process to the standard library and the packages of `view`.
 
     Args:
         view: What programs see.
-        folder: The server's folder if there are no namespaces, else "". Landlock cannot let a
-            folder be listed without the files in it, which would show all installed packages: the
-            allowed ones are imported from a folder of links to them instead.
+        folder: The server's folder if there are no namespaces, else "".
     """
     import_folders = list(view.packages)
     if folder:
+        # With Landlock, whoever may list a folder may also read the files in it. To keep other
+        # installed packages hidden, the allowed ones are imported from a folder of links to them.
         links_folder = f"{folder}/{PACKAGES_FOLDER}"
         for package_folder, entries in view.packages.items():
             for entry in entries:
@@ -103,47 +103,56 @@ def take_packages(view: FileView, folder: str) -> None:
 
 
 def build_file_tree(view: FileView) -> None:
-    """Make the tree of what programs see and move into it.
+    """Build the read-only tree of the files that programs see, and make it this process's root.
 
-    This process needs its own user and mount namespace, in which it may mount.
+    This process needs its own user and mount namespaces, in which it may mount.
     """
     # Mounts of this namespace must not appear in that of the machine.
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+    # The tree is built in a new file system, which is mounted on some folder that exists.
     base = next(
         folder for folder in ("/tmp", "/mnt", "/var/tmp", "/dev/shm") if Path(folder).is_dir()
     )
-    # The mount at `base` may hide the interpreter and other sources: they are opened before, and
-    # bound by descriptor.
-    sources = {path: os.open(path, os.O_PATH) for path in view.shown if not Path(path).is_symlink()}
-    proc = os.open("/proc", os.O_PATH)
-    devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
-    links = {path: str(Path(path).readlink()) for path in view.shown if path not in sources}
+    # The mount at `base` may hide the interpreter and other sources, so they are opened before it
+    # is made, and bound by their descriptors.
+    source_fds = {
+        path: os.open(path, os.O_PATH) for path in view.shown if not Path(path).is_symlink()
+    }
+    proc_fd = os.open("/proc", os.O_PATH)
+    device_fds = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
+    links = {path: str(Path(path).readlink()) for path in view.shown if path not in source_fds}
 
     linux.mount("tmpfs", base, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _TREE_OPTIONS)
     for folder in ("etc", "tmp", "var", ".old"):
         Path(base, folder).mkdir()
-    masks = _place_sources(base, sources, view.hidden, empty_file=devices["null"])
-    _bind(proc, f"{base}/proc")
-    for name, device in devices.items():
-        _bind(device, f"{base}/dev/{name}")
-    for path, link_target in {**links, **_LINKS}.items():
-        link = Path(base, path.lstrip("/"))
-        if not link.exists():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(link_target)
+    covers = _place_sources(base, source_fds, view.hidden, empty_file=device_fds["null"])
+    _bind(proc_fd, f"{base}/proc")
+    for name, device_fd in device_fds.items():
+        _bind(device_fd, f"{base}/dev/{name}")
+    _make_links(base, {**links, **_LINKS})
     for path, text in _FILES.items():
         Path(base, path).write_text(text)
-    # Only now: what is shown below a hidden folder was placed in its mask, and so were links.
-    for mask in masks:
-        linux.make_read_only(mask, below=False)
+    # Not earlier, since shown files and links below a hidden folder are placed in its cover.
+    for cover in covers:
+        linux.make_read_only(cover, recursive=False)
 
+    # Make the tree the root directory, and remove all else from this namespace.
     linux.pivot_root(base, f"{base}/.old")
     os.chdir("/")
     linux.unmount("/.old")
     Path("/.old").rmdir()
-    linux.make_read_only("/", below=False)
-    for descriptor in (proc, *sources.values(), *devices.values()):
-        os.close(descriptor)
+    linux.make_read_only("/", recursive=False)
+    for opened_fd in (proc_fd, *source_fds.values(), *device_fds.values()):
+        os.close(opened_fd)
+
+
+def _make_links(base: str, links: dict[str, str]) -> None:
+    """Make symbolic links below `base`, given as path and target, unless the path exists."""
+    for path, link_target in links.items():
+        link = Path(base, path.lstrip("/"))
+        if not link.exists():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(link_target)
 
 
 def _place_sources(
@@ -154,32 +163,37 @@ def _place_sources(
     Args:
         base: The folder in which the tree is built.
         sources: Descriptors of the shown files and folders, by path.
-        hidden: Paths to cover: a folder with an empty file system, a file with `empty_file`.
+        hidden: Paths to cover, folders with an empty file system and files with `empty_file`.
         empty_file: Descriptor of a file that reads as empty.
 
     Returns:
-        The covering file systems, which are still writable.
+        The paths of the empty file systems, which are still writable.
     """
-    masks = []
-    # Sorted, a path comes after those above it, on whose mounts it is placed.
+    covers = []
+    # When sorted, a folder comes before the paths in it, which have to be mounted on top of it.
     for path in sorted([*sources, *hidden]):
         target = base + path
         if path.endswith(_METADATA_FOLDERS):
-            # Small, and a mount has a cost for every boundary.
+            # It is small, and a mount would have to be copied for every boundary.
             _copy_package_metadata(sources[path], target)
         elif path in sources:
             _bind(sources[path], target)
-            linux.make_read_only(target, below=True)
+            linux.make_read_only(target, recursive=True)
         elif Path(target).is_dir():
             linux.mount("tmpfs", target, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _TREE_OPTIONS)
-            masks.append(target)
+            covers.append(target)
         elif Path(target).exists():
             _bind(empty_file, target)
-    return masks
+    return covers
 
 
 def _copy_package_metadata(source: int, target: str) -> None:
-    """Copy the files that `importlib.metadata` needs for a version, from an open folder."""
+    """Copy the files in which `importlib.metadata` finds the version of a package.
+
+    Args:
+        source: Descriptor of the package's metadata folder.
+        target: The path of the copy of the folder.
+    """
     Path(target).mkdir(parents=True)
     for name in _METADATA_FILES:
         metadata_file = Path(f"/proc/self/fd/{source}/{name}")
@@ -188,8 +202,9 @@ def _copy_package_metadata(source: int, target: str) -> None:
 
 
 def mount_private() -> None:
-    """Mount what is private to one boundary, as its first process."""
-    # The interpreter may lie below `/tmp`: what the tree has there is bound again on the new mount.
+    """Mount a private `/tmp` and an empty `/proc` for one boundary, as its first process."""
+    # The interpreter may be below `/tmp`, so what the tree has there is bound on the new mount
+    # again.
     covered = {f"/tmp/{name}": os.open(f"/tmp/{name}", os.O_PATH) for name in os.listdir("/tmp")}  # noqa: PTH208
     linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _PRIVATE_OPTIONS)
     for path, source in covered.items():
@@ -199,7 +214,12 @@ def mount_private() -> None:
 
 
 def _bind(source: int, target: str) -> None:
-    """Bind an open file or folder, with the mounts below it, to a path, which is made if absent."""
+    """Bind-mount an open file or folder, with the mounts below it.
+
+    Args:
+        source: Descriptor of the file or folder.
+        target: The path to mount at, which is made if it does not exist.
+    """
     source_path = f"/proc/self/fd/{source}"
     if Path(source_path).is_dir():
         Path(target).mkdir(parents=True, exist_ok=True)

@@ -56,11 +56,11 @@ def landlock_version() -> int:
 def landlock_ruleset(
     *, read: Sequence[str], write: Sequence[str], listed: Sequence[str] = ()
 ) -> int:
-    """Build a ruleset from the paths that stay accessible.
+    """Build a ruleset that denies access to all files but those under some paths.
 
-    From version 2 of Landlock on files can be moved between `write` paths, from 4 on there is no
-    TCP, from 6 on signals and abstract unix sockets reach only processes under the same
-    restriction.
+    Newer versions of Landlock do more: with version 2 files can be moved between `write` paths,
+    with 4 there is no TCP, and with 6 signals and abstract unix sockets only reach processes under
+    the same restriction.
 
     Args:
         read: Paths under which files can be read, run and listed.
@@ -71,7 +71,7 @@ def landlock_ruleset(
         The descriptor of the ruleset, for `enforce_landlock`.
 
     Raises:
-        OSError: The kernel has no Landlock, or a path, which is named, cannot be opened.
+        OSError: The kernel has no Landlock, or a path cannot be opened; the message names it.
     """
     version = landlock_version()
     if not version:
@@ -93,15 +93,14 @@ def landlock_ruleset(
         ctypes.c_size_t(len(attributes)),
         0,
     )
-    writing = rights & ~(_MAKE_CHAR | _MAKE_BLOCK)
+    all_but_making_devices = rights & ~(_MAKE_CHAR | _MAKE_BLOCK)
     try:
-        for paths, allowed_rights in (
-            (read, rights & _READING),
-            (listed, _READ_DIR),
-            (write, writing),
-        ):
-            for path in paths:
-                _allow_beneath(ruleset, path, allowed_rights)
+        for path in read:
+            _allow_beneath(ruleset, path, rights & _READING)
+        for path in listed:
+            _allow_beneath(ruleset, path, _READ_DIR)
+        for path in write:
+            _allow_beneath(ruleset, path, all_but_making_devices)
     except BaseException:
         os.close(ruleset)
         raise
@@ -109,13 +108,14 @@ def landlock_ruleset(
 
 
 def enforce_landlock(ruleset: int) -> None:
-    """Bind this thread and its descendants to a ruleset, and close its descriptor.
+    """Bind this thread and its descendants to a ruleset, and close the ruleset's descriptor.
 
-    It is closed since a program with the descriptor could add rules, and so widen what the next
-    child that enforces it may do.
+    A program that had the descriptor could add rules, which would apply to the next child that
+    enforces the ruleset.
     """
     try:
-        # The kernel asks for this: it keeps a restricted process from gaining privileges by exec.
+        # The kernel requires this, so that the process cannot gain privileges by a set-user-id
+        # program.
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         syscall("the kernel refuses to enforce the Landlock ruleset", _RESTRICT_SELF, ruleset, 0)
     finally:

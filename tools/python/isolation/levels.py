@@ -41,7 +41,7 @@ _UNREADABLE_FOLDER_ENTRIES = 512  # that are assumed in a folder which cannot be
 def set_limits() -> None:
     """Limit the resources of this process and of all that it starts.
 
-    A limit of the machine that is lower already stays as it is.
+    A limit that is already lower stays as it is.
     """
     limits = {
         resource.RLIMIT_FSIZE: MAX_FILE_BYTES,
@@ -52,14 +52,14 @@ def set_limits() -> None:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_SIGPENDING: 16 * MAX_PROCESSES,
     }
-    for limited_resource, most in limits.items():
-        messages.set_resource_limit(limited_resource, most)
+    for limited_resource, limit in limits.items():
+        messages.set_resource_limit(limited_resource, limit)
 
 
 def max_open_files() -> int:
     """Return how many files a process of a session may have open.
 
-    That is `OPEN_FILES`, or the machine's hard limit if that is lower.
+    That is `MAX_OPEN_FILES`, or the machine's hard limit if that is lower.
     """
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit == resource.RLIM_INFINITY:
@@ -68,11 +68,11 @@ def max_open_files() -> int:
 
 
 def remove_folder(folder: str | Path) -> None:
-    """Remove a work folder, whatever a program has made of it.
+    """Remove a work folder, even if a program has made that difficult.
 
-    `shutil.rmtree` fails if a program has nested folders too deeply or has taken away its own
-    permissions. Here each folder gets its permissions back, and its subfolders are moved to the
-    top under random names, so that no path is ever long. What cannot be removed is left there.
+    `shutil.rmtree` fails if a program has nested folders too deeply, or has removed its own
+    permissions on them. Here each folder gets its permissions back, and its subfolders are moved
+    to the top under random names, so that no path gets long. What cannot be removed stays.
     """
     top = Path(folder)
     pending = [top]
@@ -94,11 +94,17 @@ def remove_folder(folder: str | Path) -> None:
 
 
 def count_entries(folder: str | Path, most: int) -> int:
-    """Count the files, folders and links below a folder; stop when there are more than `most`.
+    """Count the files, folders and links below a folder.
 
-    A folder that cannot be listed, as its owner took away the permission, counts as
-    `_UNREADABLE_FOLDER_ENTRIES`. A path that is too long for the kernel, below which files could
-    hide, counts as more than `most`.
+    A folder that may not be listed counts as `_UNREADABLE_FOLDER_ENTRIES`.
+
+    Args:
+        folder: The folder.
+        most: Counting stops when there are more.
+
+    Returns:
+        The number, or some number above `most`. It is also above `most` if a path is too long for
+        the kernel, as any number of files could be below it.
     """
     entries = 0
     pending = [str(folder)]
@@ -116,5 +122,5 @@ def count_entries(folder: str | Path, most: int) -> int:
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return most + 1
-            # Any other error means that the folder has gone meanwhile.
+            # Any other error means that the folder has been removed meanwhile.
     return entries

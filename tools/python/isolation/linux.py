@@ -1,10 +1,11 @@
 """Linux beyond what Python wraps: namespaces, mounts, capabilities, and memory by `/proc`.
 
-The first half are system calls, which raise OSError as the functions of `os` do; numbers are those
-of the kernel's headers. The second half measures what the processes of a session take: the memory
-that they have mapped (`memory_of`), what the kernel keeps for them (`kernel_memory_of`), and the
-buffers of their sockets and pipes (`buffers_of`). A supervisor calls these twenty times a second,
-so they avoid pathlib, and each begins with an estimate that is cheap and never too low.
+The first half wraps system calls, which raise OSError as the functions of `os` do; numbers are
+those of the kernel's headers. The second half measures the memory that the processes of a session
+use: what they have mapped (`measure_memory`), what the kernel keeps for them
+(`measure_kernel_memory`), and the buffers of their sockets and pipes (`measure_buffers`). A
+supervisor calls these twenty times a second, so they avoid pathlib, and each begins with an
+estimate that is cheap and never too low.
 """
 
 import contextlib
@@ -50,14 +51,14 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SYSINFO = struct.Struct("@48xQ8xQQ24xI4x")  # the fields of struct sysinfo that `SystemInfo` names
 
-# Bytes that a socket and a pipe hold at most with the kernel's usual settings, which no program may
-# change.
-SOCKET = 2 * 212_992
-_PIPE = 2**16
+# Most bytes in the buffers of a socket and of a pipe with the kernel's usual settings, which no
+# program may change.
+SOCKET_BUFFER_BYTES = 2 * 212_992
+_PIPE_BUFFER_BYTES = 2**16
 
-# Bytes of the kernel's memory that things take, measured on Linux 6.18 and rounded up: one mapping,
-# with its name and its part of an index; one more for each process from which the process with the
-# mapping was forked; and one lock, or one file that an epoll descriptor watches.
+# Bytes that the kernel keeps, measured on Linux 6.18 and rounded up: for a mapping, with its name
+# and its part of an index; in addition for each process from which the process with the mapping was
+# forked; and for a lock, or a file that an epoll descriptor watches.
 _MAPPING_BYTES = 512
 _MAPPING_BYTES_PER_ANCESTOR = 64
 _LOCK_OR_WATCH_BYTES = 256
@@ -119,21 +120,22 @@ def mount(source: str, target: str, kind: str, flags: int = 0, options: str = ""
     )
 
 
-def make_read_only(target: str, *, below: bool) -> None:
-    """Make a mount read-only, and let it have no device files or set-user-id programs.
+def make_read_only(target: str, *, recursive: bool) -> None:
+    """Make a mount read-only, and ignore device files and set-user-id bits on it.
 
     Args:
-        target: Where it is mounted.
-        below: Whether the mounts below it are made so too.
+        target: The path at which it is mounted.
+        recursive: Whether the mounts below it are changed as well.
     """
+    attributes_to_set = MS_RDONLY | MS_NOSUID | MS_NODEV
     # struct mount_attr: attributes to set, attributes to clear, propagation, user namespace.
-    mount_attributes = (ctypes.c_uint64 * 4)(MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0)
+    mount_attributes = (ctypes.c_uint64 * 4)(attributes_to_set, 0, 0, 0)
     syscall(
         f"mount_setattr {target}",
         _MOUNT_SETATTR,
         _AT_FDCWD,
         ctypes.c_char_p(target.encode()),
-        _AT_RECURSIVE if below else 0,
+        _AT_RECURSIVE if recursive else 0,
         mount_attributes,
         ctypes.c_size_t(ctypes.sizeof(mount_attributes)),
     )
@@ -164,7 +166,7 @@ def set_process_name(name: str) -> None:
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
     """Have the kernel send this process a signal when `parent`, which forked it, ends.
 
-    It is killed at once if `parent` has ended already, as no signal would come then.
+    If `parent` has ended already, no signal would come, so this process kills itself.
     """
     prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
@@ -203,7 +205,11 @@ def syscall(label: str, number: int, *arguments: object) -> int:
 
 
 def _check_result(label: str, function: Callable[..., int], *arguments: object) -> int:
-    """Call a function of the C library; OSError, which names `label`, if its result is negative."""
+    """Call a function of the C library and return its result.
+
+    Raises:
+        OSError: The result is negative; the message begins with `label`.
+    """
     result = int(function(*arguments))
     if result < 0:
         error_number = ctypes.get_errno()
@@ -212,13 +218,13 @@ def _check_result(label: str, function: Callable[..., int], *arguments: object) 
 
 
 def process_tree(roots: Iterable[int]) -> list[int]:
-    """Return the pids of the processes `roots` and of all their descendants, if they live."""
-    pids: dict[int, None] = {}  # a set in order
+    """Return the pids of the processes `roots` and of all their descendants that still live."""
+    pids: dict[int, None] = {}  # used as an ordered set
     pending = list(roots)
     while pending:
         pid = pending.pop()
         with contextlib.suppress(OSError):  # it has ended
-            # The kernel lists children by the thread that forked them.
+            # The kernel lists the children of each thread separately.
             for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
                 pending += map(int, read_proc(f"/proc/{pid}/task/{thread}/children").split())
             pids[pid] = None
@@ -234,10 +240,10 @@ def count_threads(pid: int) -> int:
 
 
 def proc_folder(pid: int) -> str:
-    """Return the folder of `/proc` that tells what a process holds.
+    """Return the folder of `/proc` that shows a process's memory and open files.
 
-    If its first thread has ended before others, the process's own folder shows no memory and no
-    files any more: then it is the folder of a thread that lives.
+    After the first thread of a process has ended, `/proc/PID` shows neither, although other threads
+    live on. Then this is the folder of such a thread, `/proc/PID/task/TID`.
     """
     folder = f"/proc/{pid}"
     with contextlib.suppress(OSError):
@@ -250,27 +256,32 @@ def proc_folder(pid: int) -> str:
 
 
 def _has_no_memory(folder: str) -> bool:
-    """Return whether a process or thread has no memory any more, by its folder of `/proc`."""
+    """Return whether a process or thread has no memory any more.
+
+    Args:
+        folder: Its folder of `/proc`.
+    """
     return read_proc(f"{folder}/statm").startswith(b"0 ")
 
 
 def kill_tree(pidfd: int) -> None:
     """Kill the process behind a pidfd and all its descendants; harmless if it has ended."""
-    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as opened_pidfds:
         root = _pid_of(pidfd)
-        pidfds = [pidfd]
-        # All are opened before any is killed: once one has ended, its children are no descendants
-        # of the root any more, and its number may become another process's.
-        for pid in process_tree([root]) if root > 0 else []:
-            if pid == root:
-                continue
+        descendants: list[int] = []
+        if root > 0:
+            descendants = [pid for pid in process_tree([root]) if pid != root]
+        # Pidfds of all processes are opened before any process is killed: when a process ends, its
+        # children get another parent, and its pid may be given to another process.
+        pidfds_to_kill = [pidfd]
+        for pid in descendants:
             with contextlib.suppress(ProcessLookupError):  # it has ended since it was listed
-                descendant = os.pidfd_open(pid)
-                opened.callback(os.close, descendant)
-                pidfds.append(descendant)
-        for process in pidfds:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(process, signal.SIGKILL)
+                descendant_pidfd = os.pidfd_open(pid)
+                opened_pidfds.callback(os.close, descendant_pidfd)
+                pidfds_to_kill.append(descendant_pidfd)
+        for pidfd_to_kill in pidfds_to_kill:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                signal.pidfd_send_signal(pidfd_to_kill, signal.SIGKILL)
 
 
 def _pid_of(pidfd: int) -> int:
@@ -284,17 +295,17 @@ def _pid_of(pidfd: int) -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the whole machine holds at a moment.
+    """The memory that the whole machine uses at a moment.
 
     It tells whether it is worth measuring a session, which takes longer.
     """
 
-    shared: int  # bytes of shared memory, see `shared_memory`
-    kernel: int  # bytes that processes hold without having them mapped, see `kernel_memory`
+    shared: int  # bytes of shared memory, see `machine_shared_memory`
+    kernel: int  # bytes that no process has mapped, see `machine_kernel_memory`
 
 
 def measure_machine() -> Machine:
-    """Measure what the machine holds now."""
+    """Measure the memory that the machine uses now."""
     return Machine(shared=machine_shared_memory(), kernel=machine_kernel_memory())
 
 
@@ -332,65 +343,72 @@ def _system_info() -> SystemInfo:
 def measure_memory(
     pids: Sequence[int], limit: int, machine_shared: int = 0, shared_growth: int = 0
 ) -> int:
-    """Measure the memory that processes have mapped, in bytes.
+    """Measure the memory that processes have mapped.
 
-    The first estimate is cheap and too high: memory that several processes share, as after a fork,
-    counts for each, and so does all shared memory of the machine. Only if that is over the limit
-    are their shared mappings looked up, and then the memory of each process measured.
+    There are up to three steps, each more exact and more expensive, and the first result that is
+    within the limit is returned.
 
     Args:
         pids: The processes.
         limit: Bytes; a result that is not over it may be an estimate.
         machine_shared: Bytes of shared memory on the whole machine; 0 leaves out shared mappings.
         shared_growth: Bytes by which that rose since the processes began.
+
+    Returns:
+        Bytes of private memory and of shared mappings; without the latter if even all shared memory
+        of the machine would be within the limit.
     """
-    private = sum(_private_estimate(pid) for pid in pids)
+    # This counts memory that several processes share, as after a fork, once for each of them.
+    private = sum(_estimate_private_memory(pid) for pid in pids)
     if private + machine_shared <= limit:
         return private
     shared = 0
     if machine_shared:
-        shared = min(machine_shared, _shared_mappings(pids, limit, shared_growth))
+        shared = min(machine_shared, _estimate_shared_mappings(pids, limit, shared_growth))
     if private + shared > limit:
-        private = sum(_proportional_memory(pid) for pid in pids)
+        private = sum(_measure_proportional_memory(pid) for pid in pids)
     return private + shared
 
 
-def _private_estimate(pid: int) -> int:
-    """Return bytes of a process's memory but for pages of files and of shared mappings."""
+def _estimate_private_memory(pid: int) -> int:
+    """Return the bytes of a process's resident memory, without files and shared mappings."""
     with contextlib.suppress(OSError, ValueError):  # it has ended
+        # Fields of `statm` in pages: total size, resident, resident that is shared, ...
         _, resident, shared, *_ = read_proc(f"{proc_folder(pid)}/statm").split()
         return (int(resident) - int(shared)) * _PAGE
     return 0
 
 
-def _proportional_memory(pid: int) -> int:
-    """Return bytes of a process's memory without shared mappings, `Pss` minus `Pss_Shmem`.
+def _measure_proportional_memory(pid: int) -> int:
+    """Return the bytes of a process's memory by proportional set size, without shared mappings.
 
-    A page that n processes share counts as an n-th of a page (proportional set size).
+    A page that n processes share, as after a fork, counts as an n-th of a page.
     """
     try:
         rollup = read_proc(f"{proc_folder(pid)}/smaps_rollup")
     except PermissionError:  # it hides its memory from this user
-        return _private_estimate(pid)
+        return _estimate_private_memory(pid)
     except OSError:  # it has ended
         return 0
-    kib = dict(_PROPORTIONAL_SIZES.findall(rollup))
-    return (int(kib.get(b"Pss", 0)) - int(kib.get(b"Pss_Shmem", 0))) * 1024
+    kib_by_field = dict(_PROPORTIONAL_SIZES.findall(rollup))
+    all_kib = int(kib_by_field.get(b"Pss", 0))
+    shared_mapping_kib = int(kib_by_field.get(b"Pss_Shmem", 0))
+    return (all_kib - shared_mapping_kib) * 1024
 
 
-def _shared_mappings(pids: Sequence[int], limit: int, shared_growth: int) -> int:
-    """Estimate the bytes of the shared memory objects that processes map, never too low.
+def _estimate_shared_mappings(pids: Sequence[int], limit: int, shared_growth: int) -> int:
+    """Estimate, never too low, the bytes of the shared memory objects that processes map.
 
-    Mapped files do not count, as they belong to a file system. The kernel keeps an object, as a
-    whole, while any page of it is mapped, and does not tell its size. It reaches at least as far as
-    its mappings, and cannot be larger than an address space (`limit`).
+    The kernel keeps an object, as a whole, while any page of it is mapped, and does not tell its
+    size. An object is at least as large as the end of its farthest mapping, and cannot be larger
+    than an address space (`limit`). Mapped files do not count, as they belong to a file system.
 
     Args:
         pids: The processes.
         limit: Bytes of address space that each process has.
         shared_growth: Bytes by which the machine's shared memory rose since the processes began.
     """
-    object_sizes: dict[bytes, int] = {}  # by inode
+    size_by_inode: dict[bytes, int] = {}  # least size of each object
     for pid in pids:
         try:
             mappings = read_proc(f"{proc_folder(pid)}/maps")
@@ -398,25 +416,29 @@ def _shared_mappings(pids: Sequence[int], limit: int, shared_growth: int) -> int
             return shared_growth
         except OSError:  # it has ended
             continue
-        for start, end, offset, inode in _shared_mapping_pattern().findall(mappings):
-            mapped_until = int(offset, 16) + int(end, 16) - int(start, 16)
-            object_sizes[inode] = max(mapped_until, object_sizes.get(inode, 0))
-    # Parts of objects may be unmapped by now. One object alone cannot exceed the limit; each
-    # further one may add an address space, though all together no more than the machine's growth.
-    mapped = sum(object_sizes.values())
-    most_unmapped = min(shared_growth, (len(object_sizes) - 1) * limit)
+        for start, end, offset, inode in _pattern_of_shared_mappings().findall(mappings):
+            mapping_size = int(end, 16) - int(start, 16)
+            end_in_object = int(offset, 16) + mapping_size
+            size_by_inode[inode] = max(end_in_object, size_by_inode.get(inode, 0))
+    mapped = sum(size_by_inode.values())
+    # Parts of objects may be unmapped by now. A single object cannot exceed the limit. Each further
+    # object may add an address space, but all of them no more than the machine's shared memory
+    # grew.
+    most_unmapped = min(shared_growth, (len(size_by_inode) - 1) * limit)
     return max(mapped, most_unmapped)
 
 
 @functools.cache
-def _shared_mapping_pattern() -> re.Pattern[bytes]:
+def _pattern_of_shared_mappings() -> re.Pattern[bytes]:
     """Return a pattern for the shared mappings without a file in a process's `maps`.
 
-    They have `s` among their permissions, and are on a device of the kernel's whose number is read
-    off one that is made here, as in
-    `7f2a…000-7f2a…000 rw-s 00000000 00:01 1026  /dev/zero (deleted)`.
-    Its groups are start, end and offset, as hexadecimal numbers, and the inode of the object.
+    Such a line is like `7f2a…000-7f2a…000 rw-s 00000000 00:01 1026  /dev/zero (deleted)`: it has
+    `s` among the permissions, and the number of an internal device of the kernel, here `00:01`.
+
+    Returns:
+        A pattern with the groups start, end and offset, in hexadecimal, and inode of the object.
     """
+    # The number of the device differs between machines: it is read off a mapping that is made here.
     fields = rb"^(\w+)-(\w+) ...s (\w+) "
     with mmap.mmap(-1, _PAGE):
         example = re.search(
@@ -427,24 +449,27 @@ def _shared_mapping_pattern() -> re.Pattern[bytes]:
 
 
 def measure_kernel_memory(pids: Sequence[int], limit: int, kernel_growth: int) -> int:
-    """Estimate, never too low, the bytes that processes hold without having them mapped.
+    """Estimate, never too low, the bytes that the kernel keeps for processes.
 
-    These are the mappings themselves, page tables, memory in swap, locks on files, and files that
+    These are page tables, descriptions of mappings, memory in swap, locks on files, and files that
     epoll descriptors watch.
 
     Args:
         pids: The processes.
         limit: Bytes; counting stops when there are more.
         kernel_growth: Bytes by which the kernel's memory on the whole machine rose since the
-            processes began. It counts as theirs if descriptors are in flight, that is sent over a
-            unix socket and not yet received: `/proc` does not show what such descriptors hold.
+            processes began. It counts as theirs if a process has sent descriptors over a unix
+            socket that are not yet received: `/proc` does not show what the kernel keeps for these.
+
+    Returns:
+        Bytes; more than `limit`, but not necessarily all, if they are over it.
     """
     bytes_per_mapping = _MAPPING_BYTES + _MAPPING_BYTES_PER_ANCESTOR * len(pids)
     total_bytes = 0  # without locks and watches
     locks_and_watches = 0
     for pid in pids:
         folder = proc_folder(pid)
-        # Each mapping is a line of `maps`, which may be long.
+        # Each mapping is a line of `maps`. Enough of them are counted to be over the limit.
         most_mappings = (limit - total_bytes) // bytes_per_mapping + 1
         total_bytes += _page_tables_and_swap(folder)
         total_bytes += bytes_per_mapping * _count_lines(f"{folder}/maps", most_mappings)
@@ -460,7 +485,7 @@ def measure_kernel_memory(pids: Sequence[int], limit: int, kernel_growth: int) -
 
 
 class DescriptorCounts(NamedTuple):
-    """What the kernel keeps for the descriptors of a process."""
+    """Counts of what the kernel keeps for the descriptors of a process."""
 
     locks_and_watches: int  # locks on its files, and files that its epoll descriptors watch
     in_flight: bool  # whether it has a socket with descriptors that were sent and not yet received
@@ -478,17 +503,19 @@ def _inspect_descriptors(pid: int, folder: str) -> DescriptorCounts:
     counted_files: set[str] = set()  # two descriptors of a file list the same locks
     for descriptor in _descriptors_of(pid):
         with contextlib.suppress(OSError):  # it has been closed
-            link = os.readlink(f"{folder}/fd/{descriptor}")  # noqa: PTH115
-            description = f"{folder}/fdinfo/{descriptor}"
-            is_epoll = link == "anon_inode:[eventpoll]"
-            is_new_file = link.startswith("/") and link not in counted_files
-            if link.startswith("socket:"):
-                if _DESCRIPTORS_IN_FLIGHT.search(read_proc(description)):
+            # Like `/tmp/file`, `socket:[1234]` or `anon_inode:[eventpoll]`.
+            link_target = os.readlink(f"{folder}/fd/{descriptor}")  # noqa: PTH115
+            description_file = f"{folder}/fdinfo/{descriptor}"
+            is_epoll = link_target == "anon_inode:[eventpoll]"
+            is_new_file = link_target.startswith("/") and link_target not in counted_files
+            if link_target.startswith("socket:"):
+                if _DESCRIPTORS_IN_FLIGHT.search(read_proc(description_file)):
                     in_flight = True
             elif is_epoll or is_new_file:
-                counted_files.add(link)
-                # After the lines that every descriptor has, there is one for each lock or watch.
-                lines = _count_lines(description, MAX_LOCKS_AND_WATCHES + _DESCRIPTION_LINES)
+                counted_files.add(link_target)
+                # After the lines that every descriptor has, there is a line for each lock or watch.
+                most_lines = MAX_LOCKS_AND_WATCHES + _DESCRIPTION_LINES
+                lines = _count_lines(description_file, most_lines)
                 locks_and_watches += max(0, lines - _DESCRIPTION_LINES)
     return DescriptorCounts(locks_and_watches, in_flight)
 
@@ -502,7 +529,7 @@ def _page_tables_and_swap(folder: str) -> int:
 
 
 def _count_lines(path: str, most: int) -> int:
-    """Count the lines of a file of `/proc`; reading stops soon after `most`."""
+    """Count the lines of a file of `/proc`; stop reading soon after `most` lines."""
     lines = 0
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
         while lines < most:
@@ -514,15 +541,15 @@ def _count_lines(path: str, most: int) -> int:
 
 
 def measure_buffers(pids: Sequence[int], limit: int, network: int = 0) -> int:
-    """Return how many bytes the pipes and sockets of processes may hold at most.
+    """Return how many bytes the buffers of processes' pipes and sockets can take at most.
 
     Args:
         pids: The processes.
         limit: Bytes; a result that is not over it may be an estimate, in which each descriptor
             counts as a socket.
-        network: The pid of a process of theirs if nobody else is in its network namespace. Then
-            sockets are counted by that namespace, which also finds those that no process has a
-            descriptor of, such as connections that nobody has accepted. 0 counts descriptors.
+        network: The pid of a process whose network namespace only these processes use; 0 if there
+            is none. The sockets of the namespace are counted, as some have no descriptor, such as
+            connections that nobody has accepted. With 0, descriptors of sockets are counted.
     """
     network_sockets = 0
     if network:
@@ -530,19 +557,20 @@ def measure_buffers(pids: Sequence[int], limit: int, network: int = 0) -> int:
             # Its first line is like `sockets: used 14`.
             network_sockets = int(read_proc(f"/proc/{network}/net/sockstat").split()[2])
     descriptor_count = sum(len(_descriptors_of(pid)) for pid in pids)
-    estimate = (network_sockets + descriptor_count) * SOCKET
+    estimate = (network_sockets + descriptor_count) * SOCKET_BUFFER_BYTES
     if estimate <= limit:
         return estimate
-    type_by_file: dict[tuple[int, int], int] = {}  # of each open file once, by device and inode
+    # Several descriptors may share a socket or pipe, which has one device and inode.
+    type_by_file: dict[tuple[int, int], int] = {}
     for pid in pids:
         for descriptor in _descriptors_of(pid):
             with contextlib.suppress(OSError):  # it has been closed
-                # By its type, as a pipe may have a name.
+                # The type of the file tells a pipe, whose link may be the path of a FIFO.
                 status = os.stat(f"{proc_folder(pid)}/fd/{descriptor}")  # noqa: PTH116
                 type_by_file[status.st_dev, status.st_ino] = stat.S_IFMT(status.st_mode)
     count_by_type = Counter(type_by_file.values())
     sockets = network_sockets or count_by_type[stat.S_IFSOCK]
-    return sockets * SOCKET + count_by_type[stat.S_IFIFO] * _PIPE
+    return sockets * SOCKET_BUFFER_BYTES + count_by_type[stat.S_IFIFO] * _PIPE_BUFFER_BYTES
 
 
 def _descriptors_of(pid: int) -> list[str]:

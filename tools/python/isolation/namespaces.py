@@ -20,10 +20,14 @@ _NOBODY = 65534  # the id of the user `nobody`
 
 
 def enter_namespaces(view: FileView) -> None:
-    """Move this process into a user namespace in which it may make others, and into the file tree.
+    """Move this process into its own user, mount and host-name namespaces, and into the file tree.
 
-    A privileged process also maps a second user, for its boundaries: the kernel does not apply
-    limits on the number of processes to root.
+    In its user namespace this process may make further namespaces. If it is privileged, it also
+    maps a second user there, for the programs: the kernel does not limit the number of root's
+    processes.
+
+    Args:
+        view: The files that programs see.
 
     Raises:
         OSError: The machine does not allow that.
@@ -32,21 +36,21 @@ def enter_namespaces(view: FileView) -> None:
         map_file: _id_map(f"/proc/self/{map_file}", own_id)
         for map_file, own_id in _own_ids_by_map_file().items()
     }
-    ours, theirs = messages.packet_pair()
-    pid = os.getpid()
-    # Ids of a new namespace can be mapped only with privileges in the old one, which this process
-    # loses as it enters: a helper stays outside and writes the maps.
-    helper = os.fork()
-    if not helper:
-        _write_maps_when_asked(pid, id_maps, parent_end=ours, helper_end=theirs)
-    theirs.close()
+    parent_end, helper_end = messages.packet_pair()
+    own_pid = os.getpid()
+    # User ids of the new namespace can only be mapped with privileges in the old one, which this
+    # process loses when it enters. So a helper process stays outside and writes the maps.
+    helper_pid = os.fork()
+    if helper_pid == 0:
+        _write_maps_when_asked(own_pid, id_maps, parent_end=parent_end, helper_end=helper_end)
+    helper_end.close()
     try:
         linux.unshare(linux.NEWUSER | linux.NEWNS | linux.NEWUTS)
         socket.sethostname("sandbox")  # which boundaries inherit
-        messages.send_packet(ours, {})
+        messages.send_packet(parent_end, {})  # the helper writes the maps now
     finally:
-        ours.close()
-        _, helper_status = os.waitpid(helper, 0)
+        parent_end.close()
+        _, helper_status = os.waitpid(helper_pid, 0)
     if helper_status:
         raise OSError("the users of a user namespace cannot be mapped")
     build_file_tree(view)
@@ -55,12 +59,19 @@ def enter_namespaces(view: FileView) -> None:
 def _write_maps_when_asked(
     pid: int, id_maps: dict[str, str], *, parent_end: socket.socket, helper_end: socket.socket
 ) -> NoReturn:
-    """Write the id maps of a process once it says that it has entered its user namespace; exit."""
+    """Wait for a packet, write the id maps of a process, and exit: with 0 if they are written.
+
+    Args:
+        pid: The process, which sends the packet when it has entered its user namespace.
+        id_maps: By file name, `uid_map` and `gid_map`, the text to write.
+        parent_end: The socket of the parent, which is closed here.
+        helper_end: The socket on which the packet comes.
+    """
     try:
         parent_end.close()
         messages.receive_packet(helper_end)
         if os.geteuid():
-            # The kernel lets an ordinary user map a group only if `setgroups` is given up.
+            # The kernel lets an ordinary user map a group only if `setgroups` is disabled.
             Path(f"/proc/{pid}/setgroups").write_text("deny")
         for map_file, id_map in id_maps.items():
             Path(f"/proc/{pid}/{map_file}").write_text(id_map)
@@ -70,20 +81,25 @@ def _write_maps_when_asked(
 
 
 def map_users(pid: int) -> None:
-    """Give the user namespace of an init process its one user and group, those of the agent."""
+    """Map the agent's user and group in the user namespace of an init process, and no others.
+
+    Args:
+        pid: The init process.
+    """
     for map_file, id_map in _agent_id_maps().items():
-        # Not by pathlib: its code would write to more memory pages, each of which the kernel
-        # copies, as they are shared with other processes.
+        # Without pathlib, whose code would write to more memory pages: the kernel has to copy each
+        # of them, since they are shared with other processes.
         with open(f"/proc/{pid}/{map_file}", "wb", buffering=0) as file:  # noqa: PTH123
             file.write(id_map)
 
 
 @functools.cache
 def _agent_id_maps() -> dict[str, bytes]:
-    """Return the agent's id map by file name, such as `b"1000 0 1\\n"`: id inside, outside, count.
+    """Return the agent's id map for each map file, such as `b"1000 0 1\\n"`.
 
-    Outside, the agent is the second user of this process's namespace if it could map one, else
-    its only one, 0.
+    The numbers are the first id inside the new namespace, the id outside, and how many ids follow
+    each other. Outside is this process's namespace: there the agent is the second user if it has
+    one, else the only user, 0.
     """
     id_maps = {}
     for map_file in _own_ids_by_map_file():
@@ -98,10 +114,14 @@ def _own_ids_by_map_file() -> dict[str, int]:
 
 
 def _id_map(current_map_path: str, own_id: int) -> str:
-    """Return the id map of a new user namespace, one line `inside outside count` for each id.
+    """Return the id map of a new user namespace, with a line `inside outside count` for each id.
 
-    Inside, this process is 0. If it is root and its present namespace (whose map is at
-    `current_map_path`) has the user `nobody`, that user is the agent inside.
+    This process gets the id 0. If it is root and its present namespace has the user `nobody`, that
+    user becomes the agent.
+
+    Args:
+        current_map_path: The map of the present namespace, such as `/proc/self/uid_map`.
+        own_id: The user or group id of this process in the present namespace.
     """
     nobody_is_mapped = False
     for line in Path(current_map_path).read_text().splitlines():
@@ -109,13 +129,14 @@ def _id_map(current_map_path: str, own_id: int) -> str:
         if first_id <= _NOBODY < first_id + count:
             nobody_is_mapped = True
     id_map = f"0 {own_id} 1\n"
-    if nobody_is_mapped and not os.geteuid():
+    is_root = os.geteuid() == 0
+    if nobody_is_mapped and is_root:
         id_map += f"{SANDBOX_USER} {_NOBODY} 1\n"
     return id_map
 
 
 def become_agent() -> None:
-    """Take on the agent's user and group, in a user namespace that has no other."""
+    """Take on the agent's user and group, the only ones in this process's user namespace."""
     try:  # noqa: SIM105 - a context manager would have the kernel copy many memory pages
         os.setgroups([])
     except PermissionError:

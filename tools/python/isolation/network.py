@@ -12,7 +12,7 @@ import struct
 
 # Bytes that the kernel may buffer at each end of a connection (least, first, most), and the number
 # of closed connections that it remembers. The usual 32 MiB would go far beyond the size that the
-# memory limit assumes for a socket (`linux.SOCKET`).
+# memory limit assumes for a socket (`linux.SOCKET_BUFFER_BYTES`).
 _SETTINGS = {
     "tcp_rmem": "4096 65536 131072",
     "tcp_wmem": "4096 16384 131072",
@@ -33,7 +33,7 @@ class LocalNetwork:
 
     def __init__(self, proc_fd: int) -> None:
         self.proc_fd = proc_fd
-        self.tried = False
+        self.start_was_tried = False
 
     def start(self) -> None:
         """Bring the loopback device up, at the first call only.
@@ -41,10 +41,10 @@ class LocalNetwork:
         It stays down if the buffers of connections cannot be limited, since `/proc/sys` is
         read-only in some containers.
         """
-        if self.tried:
+        if self.start_was_tried:
             return
-        self.tried = True
-        # Whoever asks for the network waits for an answer, so that no error leaves this method.
+        self.start_was_tried = True
+        # A program waits while the judge calls this, so errors are suppressed: its network is down.
         with contextlib.suppress(OSError):
             for name, value in _SETTINGS.items():
                 self._write_setting(f"sys/net/ipv4/{name}", value)
@@ -52,6 +52,7 @@ class LocalNetwork:
                 fcntl.ioctl(sock, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", _IFF_UP))
 
     def _write_setting(self, path: str, value: str) -> None:
+        """Write to a file of `/proc`, given as a path relative to it."""
         setting_fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self.proc_fd)
         try:
             os.write(setting_fd, value.encode())

@@ -1,11 +1,10 @@
 """What programs see of the machine's files: interpreter, libraries, system programs, packages.
 
-The packages are those on a list that was made for programs (`check_packages`), with what they need
-and what their installation records name. All else that is installed is hidden, wherever this
-process finds it, since it may make or grade tasks, or train: of the shown and the hidden paths the
-nearest one at or above a path decides (`make_view`).
+Programs see the default packages and those that `check_packages` accepts, with their requirements.
+All other installed packages are hidden, as they may generate or grade tasks. `make_view` lists the
+shown and the hidden paths: a path is visible if the nearest listed path at or above it is shown.
 
-The server does not import this file, since all it imports would be copied with every fork.
+The server does not import this module, since every fork would copy what it imports.
 """
 
 import csv
@@ -16,7 +15,7 @@ import re
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -60,7 +59,7 @@ _INTERPRETER = re.compile(r"python[\d.]*t?")  # names of its programs
 
 
 def check_packages(packages: str | Iterable[str]) -> tuple[str, ...]:
-    """Check the packages that programs shall see beside the default ones.
+    """Check the packages that programs will see in addition to the default ones.
 
     Args:
         packages: Names of installed distributions, or one text with commas between them.
@@ -71,12 +70,12 @@ def check_packages(packages: str | Iterable[str]) -> tuple[str, ...]:
     Raises:
         ValueError: A distribution is not installed, or cannot be shown to programs.
     """
-    if isinstance(packages, str):
-        packages = packages.split(",")
-    names = set(map(str.strip, packages))
+    given_names = packages.split(",") if isinstance(packages, str) else packages
+    names = set(map(str.strip, given_names))
     names.discard("")
     for name in names:
-        distributions = _with_requirements([name])
+        # Each package brings its requirements, which are seen as well.
+        distributions = _find_with_requirements([name])
         if _normalize(name) not in distributions:
             raise ValueError(
                 f"packages has {name!r}, which is not installed; install it or leave it out"
@@ -95,56 +94,49 @@ def check_packages(packages: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def make_view(allowed: tuple[str, ...] = ()) -> FileView:
-    """Find what programs see that were given the default packages and the `allowed` ones."""
-    hidden = installed()
+    """Find what programs see of the machine's files.
+
+    Args:
+        allowed: Normal names of the packages that they may import beside the default ones.
+    """
+    hidden = find_import_locations()
     shown = {path for path in _OTHER_PATHS if Path(path).exists()}
-    shown |= _system_folders()
-    shown |= _interpreter_paths()
+    shown |= _find_system_folders()
+    shown |= _find_interpreter_paths()
     library_folders = list(_LIBRARY_FOLDERS)
     for base_prefix in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
         library_folders += [f"{base_prefix}/lib", f"{base_prefix}/lib64"]
     for folder in library_folders:
         if Path(folder).is_dir() and not Path(folder).is_symlink():
             _add_library_folder(folder, shown, hidden)
-    # What is shown for its own sake stays so, even if something is imported from there.
+    # A path that the steps above show is not hidden, even if packages are imported from it.
     hidden -= shown
-    packages = owned(allowed)
+    packages = find_importable_entries(allowed)
     for folder, entries in packages.items():
         shown |= {f"{folder}/{entry}" for entry in entries}
 
-    # The fewest paths: no shown path below another one, nor a hidden path that nothing shows.
-    shown_paths = tuple(
-        sorted(
-            path
-            for path in shown
-            if _nearest_length(path, shown - {path}) <= _nearest_length(path, hidden)
-        )
-    )
-    hidden_paths = tuple(
-        sorted(
-            path
-            for path in hidden
-            if _nearest_length(path, shown) > _nearest_length(path, hidden - {path})
-        )
-    )
+    # Leave out the paths that change nothing: shown ones that are visible without being listed, and
+    # hidden ones that nothing would show.
+    shown_paths = sorted(path for path in shown if not _is_visible(path, shown - {path}, hidden))
+    hidden_paths = sorted(path for path in hidden if _is_visible(path, shown, hidden - {path}))
     readable: list[str] = []
     for path in shown_paths:
-        readable += _wholly_visible(path, shown_paths, hidden_paths)
+        readable += _find_wholly_visible(path, shown_paths, hidden_paths)
     return FileView(
-        shown=shown_paths,
-        hidden=hidden_paths,
+        shown=tuple(shown_paths),
+        hidden=tuple(hidden_paths),
         packages=packages,
         prefix=without_parent_steps(sys.prefix),
         exec_prefix=without_parent_steps(sys.exec_prefix),
         readable=tuple(readable),
-        listed=_listed_folders(shown_paths, hidden_paths),
+        listed=_find_listed_folders(shown_paths, hidden_paths),
     )
 
 
-def _system_folders() -> set[str]:
-    """Return the folders with the system's programs, and the links among its top-level folders.
+def _find_system_folders() -> set[str]:
+    """Return the system's program folders, and those of its library folders that are links.
 
-    Such as `/usr/bin`, and `/lib`, which is a link to `/usr/lib` on most systems.
+    For example `/usr/bin`, and `/lib`, which is a link to `/usr/lib` on most systems.
     """
     shown = {folder for folder in _PROGRAM_FOLDERS if Path(folder).is_dir()}
     for folder in (*_PROGRAM_FOLDERS, *_LIBRARY_FOLDERS):
@@ -153,10 +145,10 @@ def _system_folders() -> set[str]:
     return shown
 
 
-def _interpreter_paths() -> set[str]:
-    """Return the interpreter's programs, the links to them, and the file of a virtual environment.
+def _find_interpreter_paths() -> set[str]:
+    """Return the interpreter's programs, the links to them, and `pyvenv.cfg` of an environment.
 
-    Nothing else of an environment's folder is shown, as it may lie in somebody's project.
+    Nothing else in the folder of a virtual environment is shown, as that may be in a project.
     """
     shown: set[str] = set()
     for prefix in {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}:
@@ -173,11 +165,16 @@ def _interpreter_paths() -> set[str]:
 
 
 def _add_library_folder(folder: str, shown: set[str], hidden: set[str]) -> None:
-    """Add what is shown and what is hidden of a folder of libraries, in the fewest paths.
+    """Add the shown and the hidden paths of a folder of libraries to two sets.
 
-    Shown are links, shared libraries and the folders of `_SYSTEM_LIBRARY`. Other folders may be
-    a checkout or an environment, and folders like `python3/dist-packages` have installed packages:
-    these are hidden.
+    Shown are links, shared libraries and the folders of `_SYSTEM_LIBRARY`. Other folders are
+    hidden, as they may be a checkout or an environment, and so are folders with installed packages
+    such as `python3/dist-packages`.
+
+    Args:
+        folder: The folder, such as `/usr/lib`.
+        shown: Shown paths are added to this.
+        hidden: Hidden paths are added to this.
     """
     system_entries: list[Path] = []
     other_folders: list[Path] = []
@@ -189,6 +186,7 @@ def _add_library_folder(folder: str, shown: set[str], hidden: set[str]) -> None:
             hidden.update(str(package_folder) for package_folder in path.glob("*-packages"))
         elif path.is_dir():
             other_folders.append(path)
+    # Whichever takes fewer paths: to show the folder but for some, or only its system libraries.
     if len(other_folders) < len(system_entries):
         shown.add(folder)
         hidden.update(str(path) for path in other_folders)
@@ -200,29 +198,35 @@ def _is_system_library(folder: Path) -> bool:
     """Return whether a folder is a `_SYSTEM_LIBRARY` with more than installed packages in it."""
     if not _SYSTEM_LIBRARY.fullmatch(folder.name):
         return False
-    return bool(set(folder.iterdir()) - set(folder.glob("*-packages")))
+    package_folders = set(folder.glob("*-packages"))
+    return not package_folders.issuperset(folder.iterdir())
 
 
-def _listed_folders(shown: tuple[str, ...], hidden: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the folders that are listed although something in them is hidden.
+def _find_listed_folders(shown: Sequence[str], hidden: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders that can be listed although something in them is hidden.
 
-    Those are `/usr`, and the folder of a standard library: the interpreter lists it to find
-    modules, and installed packages are hidden in it.
+    These are `/usr` and the folders of a standard library. The interpreter lists the latter to find
+    modules, and there may be a hidden folder with installed packages in them.
     """
     listed = []
     for folder in {str(Path(path).parent) for path in hidden}:
         is_standard_library = _STANDARD_LIBRARY.fullmatch(Path(folder).name)
-        if is_standard_library and _nearest_length(folder, shown) > _nearest_length(folder, hidden):
+        if is_standard_library and _is_visible(folder, shown, hidden):
             listed.append(folder)
     if Path("/usr").is_dir():
         listed.append("/usr")
     return tuple(listed)
 
 
-def _wholly_visible(path: str, shown: tuple[str, ...], hidden: tuple[str, ...]) -> Iterator[str]:
-    """Yield the largest files and folders, from a visible path downwards, with nothing hidden.
+def _find_wholly_visible(path: str, shown: Sequence[str], hidden: Sequence[str]) -> Iterator[str]:
+    """Yield the largest files and folders, at and below a shown path, in which nothing is hidden.
 
-    A link is not among them: a program sees its target if that is shown itself.
+    Links are left out: a program sees the target of a link only if the target is shown itself.
+
+    Args:
+        path: The path.
+        shown: All shown paths.
+        hidden: All hidden paths.
     """
     if path in hidden or Path(path).is_symlink():
         return
@@ -230,15 +234,17 @@ def _wholly_visible(path: str, shown: tuple[str, ...], hidden: tuple[str, ...]) 
         yield path
         return
     for child in sorted(Path(path).iterdir()):
-        if str(child) not in shown:
-            yield from _wholly_visible(str(child), shown, hidden)
+        if str(child) not in shown:  # else the caller passes it as a path itself
+            yield from _find_wholly_visible(str(child), shown, hidden)
 
 
-def _nearest_length(path: str, candidates: Iterable[str]) -> int:
-    """Return the length of the longest candidate that is the path or above it; 0 if none is.
+def _is_visible(path: str, shown: Iterable[str], hidden: Iterable[str]) -> bool:
+    """Return whether the nearest shown path, at or above `path`, is nearer than any hidden path."""
+    return _length_of_nearest(path, shown) > _length_of_nearest(path, hidden)
 
-    Of two sets, the one with the greater length has the nearer path.
-    """
+
+def _length_of_nearest(path: str, candidates: Iterable[str]) -> int:
+    """Return the length of the longest candidate that is the path or above it; 0 if none is."""
     lengths = [
         len(candidate)
         for candidate in candidates
@@ -248,26 +254,32 @@ def _nearest_length(path: str, candidates: Iterable[str]) -> int:
 
 
 @functools.cache
-def owned(packages: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return the entries of installed folders that programs may import, by folder.
+def find_importable_entries(packages: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Find which entries of folders with installed packages programs may import.
 
-    They belong to the default distributions, to `packages`, and to what these need. The folders
-    are in the order in which this process searches them.
+    These are the entries of the default distributions, of `packages`, and of their requirements.
+
+    Args:
+        packages: Normal names of distributions.
+
+    Returns:
+        By folder, the names of the entries, such as `numpy` or `google/protobuf`. The folders are
+        in the order in which this process searches them for modules.
     """
     entries_by_folder: dict[str, set[str]] = {}
-    for distribution in _with_requirements((*DEFAULT, *packages)).values():
+    for distribution in _find_with_requirements((*DEFAULT, *packages)).values():
         folder = _install_folder(distribution)
         entries = entries_by_folder.setdefault(str(folder), set())
-        entries.update(_importable_entries(folder, _installed_files(distribution)))
-    search_order = {str(Path(entry).resolve()): place for place, entry in enumerate(sys.path)}
+        entries.update(_find_entries_of_distribution(folder, _installed_files(distribution)))
+    search_order = {str(Path(entry).resolve()): index for index, entry in enumerate(sys.path)}
     folders = sorted(
         entries_by_folder, key=lambda folder: search_order.get(folder, len(search_order))
     )
     return {folder: tuple(sorted(entries_by_folder[folder])) for folder in folders}
 
 
-def installed() -> set[str]:
-    """Return the folders and archives from which this process imports anything non-standard.
+def find_import_locations() -> set[str]:
+    """Return the folders and archives from which this process can import non-standard modules.
 
     These are the folder of this package, those of `site`, all of `sys.path`, and the folders and
     editable sources of installed distributions.
@@ -291,18 +303,25 @@ def installed() -> set[str]:
 def _is_standard(path: Path, standard_folders: list[Path]) -> bool:
     """Return whether a path belongs to the standard library.
 
-    Below its folders packages are installed too, in a folder such as `site-packages`.
+    Other packages are installed in its folders as well, below a folder such as `site-packages`.
     """
     for folder in standard_folders:
         if path.is_relative_to(folder):
-            below = path.relative_to(folder).parts
-            if not below or not below[0].endswith("-packages"):
+            relative_parts = path.relative_to(folder).parts
+            if not relative_parts or not relative_parts[0].endswith("-packages"):
                 return True
     return False
 
 
-def _with_requirements(names: Iterable[str]) -> dict[str, metadata.Distribution]:
-    """Return distributions and all that they need, without extras, if installed, by normal name."""
+def _find_with_requirements(names: Iterable[str]) -> dict[str, metadata.Distribution]:
+    """Find distributions and all their requirements, but for those of extras.
+
+    Args:
+        names: Names of distributions in any form.
+
+    Returns:
+        The installed ones of these distributions, by normal name.
+    """
     distributions: dict[str, metadata.Distribution] = {}
     pending = list(names)
     while pending:
@@ -315,9 +334,9 @@ def _with_requirements(names: Iterable[str]) -> dict[str, metadata.Distribution]
             continue
         for requirement in distributions[name].requires or ():
             # A requirement is like `numpy>=1.26; python_version > "3"`.
-            required_name = _DISTRIBUTION_NAME.match(requirement)
-            if required_name and not _ONLY_FOR_EXTRA.search(requirement):
-                pending.append(required_name[0])
+            name_match = _DISTRIBUTION_NAME.match(requirement)
+            if name_match and not _ONLY_FOR_EXTRA.search(requirement):
+                pending.append(name_match[0])
     return distributions
 
 
@@ -331,51 +350,62 @@ def _install_folder(distribution: metadata.Distribution) -> Path:
 
 
 def _installed_files(distribution: metadata.Distribution) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a distribution's files, in parts: `("numpy", "fft", "helper.py")`."""
+    """Yield the paths of a distribution's files, as parts like `("numpy", "fft", "helper.py")`.
+
+    The paths are relative to the folder in which the distribution is installed.
+    """
     record = distribution.read_text("RECORD")
     if record:
-        # Not by `distribution.files`, which would make an object of every row.
+        # Faster than `distribution.files`, which makes an object of every row.
         for row in csv.reader(record.splitlines()):
             if row:
                 yield tuple(row[0].split("/"))
         return
-    # An older kind of installation lists files elsewhere, or only the names of modules.
+    # Older installers wrote no RECORD, but another list of files, or only the names of modules.
     for file in distribution.files or ():
         yield file.parts
     folder = _install_folder(distribution)
-    for module in (distribution.read_text("top_level.txt") or distribution.name).split():
+    module_names = distribution.read_text("top_level.txt") or distribution.name
+    for module in module_names.split():
         for entry in folder.glob(f"{module}*"):
             if entry.stem == module:
                 yield (entry.name,)
 
 
-def _importable_entries(folder: Path, files: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the entries of a folder that belong to a distribution, by its files in that folder.
+def _find_entries_of_distribution(folder: Path, files: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the entries of a folder that belong to a distribution, such as `numpy`.
 
-    A folder without `__init__` is a namespace package, which distributions share: of that, only
-    the entries of this distribution, as `google/protobuf`.
+    Several distributions can share a namespace package, that is a folder without `__init__`. Its
+    entries that belong to this distribution are yielded instead, such as `google/protobuf`.
+
+    Args:
+        folder: The folder in which the distribution is installed.
+        files: The paths, as parts relative to the folder, of the distribution's files.
     """
     files_by_entry: dict[str, list[tuple[str, ...]]] = {}
-    for entry, *below in files:
+    for entry, *parts_below in files:
         if not _NO_MODULE.fullmatch(entry):
-            files_by_entry.setdefault(entry, []).append(tuple(below))
+            files_by_entry.setdefault(entry, []).append(tuple(parts_below))
     for entry, files_below in files_by_entry.items():
         path = folder / entry
-        is_shared = (
+        is_namespace_package = (
             path.is_dir()
             and not entry.endswith(_OWNED_FOLDERS)
             and not any(path.glob("__init__.*"))
         )
-        if is_shared:
-            for entry_below in _importable_entries(path, filter(None, files_below)):
+        if is_namespace_package:
+            # Without the path of the entry itself, of which no part is left.
+            files_in_package = [parts for parts in files_below if parts]
+            for entry_below in _find_entries_of_distribution(path, files_in_package):
                 yield f"{entry}/{entry_below}"
         elif path.exists():
             yield entry
 
 
 def _editable_source(distribution: metadata.Distribution) -> Path | None:
-    """Return the folder with the sources of an editable install; None for an ordinary one."""
+    """Return the folder with the sources of an editable install; None for an ordinary install."""
     try:
+        # PEP 610: like `{"url": "file:///home/me/project", "dir_info": {"editable": true}}`.
         origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     except ValueError:
         return None
@@ -386,23 +416,28 @@ def _editable_source(distribution: metadata.Distribution) -> Path | None:
 
 
 def without_parent_steps(path: str) -> str:
-    """Return a path without `..`, as that of a Python that was called as `../bin/python` has.
+    """Return a path without `..`: `/venv/../bin/python` -> `/bin/python`.
 
-    The last part may be a link, which is kept: it tells the interpreter its environment.
+    The last part is kept even if it is a link, by which an interpreter finds its environment.
     """
-    as_path = Path(path)
-    if ".." not in as_path.parts:
+    original = Path(path)
+    if ".." not in original.parts:
         return path
-    return str(as_path.parent.resolve() / as_path.name)
+    return str(original.parent.resolve() / original.name)
 
 
 def _follow_links(path: str) -> Iterator[str]:
-    """Yield the links, of files and folders, that lead from a path to its target; then that."""
+    """Yield the links that lead from a path to its target, and at last the target.
+
+    A link may also be a folder above the path: for `/bin/python`, if `/bin` is a link to `usr/bin`,
+    it yields `/bin`, then the links that lead on from `/usr/bin/python`.
+    """
     current = Path(path)
     while True:
-        link = next((place for place in (current, *current.parents) if place.is_symlink()), None)
-        if link is None:
+        links = [folder for folder in (current, *current.parents) if folder.is_symlink()]
+        if not links:
             break
+        link = links[0]  # the nearest
         yield str(link)
         below_link = current.relative_to(link)
         current = Path(os.path.normpath(link.parent / link.readlink() / below_link))

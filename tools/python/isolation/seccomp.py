@@ -46,24 +46,23 @@ def _load_tables() -> dict[str, dict[str, CallNumbers]]:
 
 
 _TABLES = _load_tables()
-_ALLOWED = _TABLES["allowed"]
+_ALWAYS_ALLOWED = _TABLES["allowed"]
 # Would reach beyond a session that has no file tree and network of its own.
-_INSIDE = _TABLES["inside"]
+_ALLOWED_IN_NAMESPACES = _TABLES["inside"]
 # Change a file; at level `landlock` the judge carries them out itself, in the session's folder.
-CHANGES = _TABLES["changes"]
-# Needed on the way into a sandbox; the second filter refuses them.
-_ENTERING = _TABLES["entering"]
+FILE_CHANGES = _TABLES["changes"]
+# Needed to set up a sandbox; the second filter refuses them.
+_SANDBOX_SETUP = _TABLES["entering"]
 # Name a process by their first argument.
-_ABOUT_PROCESSES = _TABLES["about_processes"]
+_PROCESS_CALLS = _TABLES["about_processes"]
 # Name a process by their second argument, if the first is 0.
-_PRIORITIES = _TABLES["priorities"]
-# About extended attributes: fail as on a file system without them, for which programs that copy
-# files are prepared.
-_ATTRIBUTES = _TABLES["attributes"]
-# Hand pages of files to sockets and pipes, where nothing counts them.
-PAGES = _TABLES["pages"]
+_PRIORITY_CALLS = _TABLES["priorities"]
+# About extended attributes of files.
+_EXTENDED_ATTRIBUTES = _TABLES["attributes"]
+# Move pages of files to sockets and pipes (`sendfile`, `splice`), where no limit counts them.
+PAGE_TRANSFERS = _TABLES["pages"]
 # Allowed or not by their arguments.
-_BY_ARGUMENTS = _TABLES["by_arguments"]
+_ALLOWED_BY_ARGUMENTS = _TABLES["by_arguments"]
 CALLS = {name: numbers for table in _TABLES.values() for name, numbers in table.items()}
 NEWEST = 469  # the newest call that is known here: file_setattr, of Linux 6.17
 
@@ -73,12 +72,12 @@ _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000  # set in the numbers of calls by x32, other calling conventions of x86_64
 
 # Arguments that the filters look at.
-SOCKETS = {
+SOCKET_FAMILIES = {
     "namespaces": (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
     "landlock": (),
 }
 """The families of `socket` at each level; `socketpair` makes AF_UNIX ones at all levels."""
-_PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
+_ALLOWED_PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
 # Bit of the types SOCK_DGRAM and SOCK_RAW: each end of a pair of these can send to any address.
 _DATAGRAM_BIT = 2
 _SOL_SOCKET = 1
@@ -90,7 +89,7 @@ _TCP_ULP = 31  # would put kernel code between a connection and its program, suc
 
 # Every CLONE_NEW* flag that clone takes, and CLONE_PARENT: a sibling of the process that makes it
 # would be for the server to reap.
-_CLONE_REFUSED = 0x7E020000 | 0x8000
+_REFUSED_CLONE_FLAGS = 0x7E020000 | 0x8000
 _CLONE_FILES = 0x400
 _CLONE_THREAD = 0x10000
 _CLOSE_RANGE_UNSHARE = 2
@@ -98,10 +97,10 @@ _CLOSE_RANGE_UNSHARE = 2
 _MAP_HUGETLB = 0x40000
 # MADV_COLD, MADV_PAGEOUT: memory that a program has moved to swap would not count as its own.
 _REFUSED_ADVICE = (20, 21)
-# Limits nothing: its value is the mark by which a server knows its processes (`guard`).
+# Limits nothing: its value marks the processes of a server (`guard`).
 _RLIMIT_LOCKS = 10
-_PERSONALITIES = (0, 0xFFFFFFFF)  # Linux's own, and the query
-_IOCTLS = (
+_ALLOWED_PERSONALITIES = (0, 0xFFFFFFFF)  # Linux's own, and the query
+_ALLOWED_IOCTL_REQUESTS = (
     0x5451,  # FIOCLEX
     0x5450,  # FIONCLEX
     0x541B,  # FIONREAD
@@ -111,28 +110,28 @@ _IOCTLS = (
     0x8933,  # SIOCGIFINDEX
 )
 # Duplicates, flags and locks; not owners, leases, notices, or larger pipes.
-_FCNTLS = (*range(8), 9, 11, 1025, 1030, 1032, 1034)
+_ALLOWED_FCNTL_COMMANDS = (*range(8), 9, 11, 1025, 1030, 1032, 1034)
 # F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW: locks of no process, which nobody could count.
 _OPEN_FILE_LOCKS = (36, 37, 38)
 # Death signal, names, timer slack, subreapers, privileges that are given up, large pages, names of
 # memory.
-_PRCTLS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 0x53564D41)
+_ALLOWED_PRCTL_OPTIONS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 0x53564D41)
 
 # Actions, SECCOMP_RET_*.
 _ALLOW = 0x7FFF0000
 _KILL = 0x80000000
-_ASK = 0x7FC00000  # SECCOMP_RET_USER_NOTIF: ask whoever has the filter's listener
+_ASK_JUDGE = 0x7FC00000  # SECCOMP_RET_USER_NOTIF: ask whoever has the filter's listener
 _ERRNO = 0x00050000  # with the error in the lower bits
 _DENY = _ERRNO | errno.EPERM
-_ABSENT = _ERRNO | errno.ENOSYS
-_INVALID = _ERRNO | errno.EINVAL
+_FAIL_ENOSYS = _ERRNO | errno.ENOSYS
+_FAIL_EINVAL = _ERRNO | errno.EINVAL
 
 # Operations of classic BPF, the filter language: a machine with one register of 32 bits.
 _LOAD = 0x20  # a word of struct seccomp_data into the register
 _JUMP = 0x05
 _EQUAL = 0x15  # jump by whether the register equals the operand
 _AT_LEAST = 0x35  # ... is at least the operand
-_ANY_BIT = 0x45  # ... has any bit of the operand
+_HAS_ANY_BIT = 0x45  # ... has any bit of the operand
 _RETURN = 0x06  # end the program with an action
 
 # Offsets into struct seccomp_data; its six arguments have 8 bytes each.
@@ -145,29 +144,36 @@ _BEGIN_SESSION = int.from_bytes(b"held own")
 
 
 class Instruction(NamedTuple):
-    """An instruction of classic BPF; a jump skips a number of the instructions after it."""
+    """An instruction of classic BPF; a conditional jump skips some instructions after it."""
 
     operation: int
-    jump_if_true: int
-    jump_if_false: int
+    skip_if_true: int
+    skip_if_false: int
     operand: int
 
 
+_INSTRUCTION = struct.Struct("<HBBI")  # struct sock_filter, with the fields of `Instruction`
 _Code = list[Instruction]
 _Rules = dict[str, _Code]  # code that ends with an action for a call, by the call's name
 
 
 def reachable_calls(level: str) -> set[str]:
-    """Return the names of the calls that programs can make, some with few arguments only.
+    """Return the names of the calls that programs can make, some only with certain arguments.
 
     Args:
         level: A level with a filter, "namespaces" or "landlock".
     """
-    calls = {*_ALLOWED, *CHANGES, *_ABOUT_PROCESSES, *_PRIORITIES, *_BY_ARGUMENTS}
+    calls = {
+        *_ALWAYS_ALLOWED,
+        *FILE_CHANGES,
+        *_PROCESS_CALLS,
+        *_PRIORITY_CALLS,
+        *_ALLOWED_BY_ARGUMENTS,
+    }
     if level == "namespaces":
-        calls.update(_INSIDE)
+        calls.update(_ALLOWED_IN_NAMESPACES)
     calls.discard("clone3")
-    if not SOCKETS[level]:
+    if not SOCKET_FAMILIES[level]:
         calls.discard("socket")
     return calls
 
@@ -181,23 +187,32 @@ def call_number(name: str) -> int:
 
 @functools.cache
 def build_filter(level: str) -> bytes:
-    """Build the first filter of a level, for `install`.
+    """Build the first filter of a level, the list of the calls that are allowed.
+
+    Args:
+        level: A level with a filter, "namespaces" or "landlock".
+
+    Returns:
+        A program in the kernel's filter language, for `install`.
 
     Raises:
         NotImplementedError: There is no filter for this machine.
     """
-    rules: _Rules = {name: [_return(_ALLOW)] for name in reachable_calls(level) | _ENTERING.keys()}
-    for name in _ATTRIBUTES:
+    rules: _Rules = {
+        name: [_return(_ALLOW)] for name in reachable_calls(level) | _SANDBOX_SETUP.keys()
+    }
+    for name in _EXTENDED_ATTRIBUTES:
+        # The error of a file system without them, for which programs that copy files are prepared.
         rules[name] = [_return(_ERRNO | errno.EOPNOTSUPP)]
-    for name in PAGES:
-        # As on files that do not support it: `shutil`, `socket.sendfile` and the like then read
-        # and write.
-        rules[name] = [_return(_INVALID)]
+    for name in PAGE_TRANSFERS:
+        # The error of files that do not support it: `shutil` and `socket.sendfile` then copy with
+        # `read` and `write`.
+        rules[name] = [_return(_FAIL_EINVAL)]
     rules |= _process_rules()
     rules |= _memory_rules()
     rules |= _descriptor_rules()
     rules |= _socket_rules(level)
-    return _assemble(rules, other=[_return(_DENY)], newer=[_return(_ABSENT)])
+    return _assemble(rules, other=[_return(_DENY)], newer=[_return(_FAIL_ENOSYS)])
 
 
 def _process_rules() -> _Rules:
@@ -205,38 +220,43 @@ def _process_rules() -> _Rules:
 
     A rule names an argument of a call by its position, from 0.
     """
-    # clone(flags, ...). Threads have to share their descriptors, and processes must not: else open
-    # files and locks would hide from whoever counts them.
-    clone_thread = _decide(argument=0, test=_ANY_BIT, values=[_CLONE_FILES], yes=_ALLOW, no=_DENY)
-    clone_process = _decide(argument=0, test=_ANY_BIT, values=[_CLONE_FILES], yes=_DENY, no=_ALLOW)
+    # clone(flags, ...). Threads must share their descriptors, and processes must not: else the
+    # supervisor, which counts open files and locks by process, would miss some.
+    clone_thread = _return_by_test(
+        argument=0, test=_HAS_ANY_BIT, values=[_CLONE_FILES], if_true=_ALLOW, if_false=_DENY
+    )
+    clone_process = _return_by_test(
+        argument=0, test=_HAS_ANY_BIT, values=[_CLONE_FILES], if_true=_DENY, if_false=_ALLOW
+    )
     clone = [
-        *_return_if(argument=0, test=_ANY_BIT, values=[_CLONE_REFUSED], action=_DENY),
-        *_run_if(argument=0, test=_ANY_BIT, value=_CLONE_THREAD, code=clone_thread),
+        *_return_if(argument=0, test=_HAS_ANY_BIT, values=[_REFUSED_CLONE_FLAGS], action=_DENY),
+        *_run_if(argument=0, test=_HAS_ANY_BIT, value=_CLONE_THREAD, code=clone_thread),
         *clone_process,
     ]
-    # prlimit64(process, limit, new value, ...). A null pointer as new value only reads the limit.
+    # prlimit64(process, limit, new value, ...) and setrlimit(limit, new value). RLIMIT_LOCKS cannot
+    # be changed, as the server marks its processes by it. A null pointer as new value only reads.
     deny_new_value = _return_unless_null(argument=2, action=_DENY)
     prlimit = [
         *_run_if(argument=1, test=_EQUAL, value=_RLIMIT_LOCKS, code=deny_new_value),
         _return(_ALLOW),
     ]
-    # prctl(option, value, ...). A process that cannot be dumped would hide its memory from whoever
-    # measures it: the only value for that option is 1.
-    set_dumpable = _decide(argument=1, test=_EQUAL, values=[1], yes=_ALLOW, no=_DENY)
+    # prctl(option, value, ...). PR_SET_DUMPABLE can only be set to 1: with 0, a process would hide
+    # its memory from the supervisor, which measures it.
+    set_dumpable = _allow_only_equal(argument=1, values=[1])
     prctl = [
         *_run_if(argument=0, test=_EQUAL, value=linux.PR_SET_DUMPABLE, code=set_dumpable),
-        *_decide(argument=0, test=_EQUAL, values=_PRCTLS, yes=_ALLOW, no=_DENY),
+        *_allow_only_equal(argument=0, values=_ALLOWED_PRCTL_OPTIONS),
     ]
     return {
         "clone": clone,
-        # Its flags lie in memory, where a filter cannot look; the C library falls back to clone.
-        "clone3": [_return(_ABSENT)],
+        # Its flags are in memory, which a filter cannot read; the C library falls back to clone.
+        "clone3": [_return(_FAIL_ENOSYS)],
         "prlimit64": prlimit,
-        "setrlimit": _decide(argument=0, test=_EQUAL, values=[_RLIMIT_LOCKS], yes=_DENY, no=_ALLOW),
-        "prctl": prctl,
-        "personality": _decide(
-            argument=0, test=_EQUAL, values=_PERSONALITIES, yes=_ALLOW, no=_DENY
+        "setrlimit": _return_by_test(
+            argument=0, test=_EQUAL, values=[_RLIMIT_LOCKS], if_true=_DENY, if_false=_ALLOW
         ),
+        "prctl": prctl,
+        "personality": _allow_only_equal(argument=0, values=_ALLOWED_PERSONALITIES),
     }
 
 
@@ -244,16 +264,16 @@ def _memory_rules() -> _Rules:
     """Return the first filter's rules about memory that would not be counted."""
     return {
         # mmap(address, length, protection, flags, ...)
-        "mmap": _decide(
+        "mmap": _return_by_test(
             argument=3,
-            test=_ANY_BIT,
+            test=_HAS_ANY_BIT,
             values=[_MAP_HUGETLB],
-            yes=_ERRNO | errno.ENOMEM,
-            no=_ALLOW,
+            if_true=_ERRNO | errno.ENOMEM,
+            if_false=_ALLOW,
         ),
         # madvise(address, length, advice)
-        "madvise": _decide(
-            argument=2, test=_EQUAL, values=_REFUSED_ADVICE, yes=_INVALID, no=_ALLOW
+        "madvise": _return_by_test(
+            argument=2, test=_EQUAL, values=_REFUSED_ADVICE, if_true=_FAIL_EINVAL, if_false=_ALLOW
         ),
     }
 
@@ -262,27 +282,36 @@ def _descriptor_rules() -> _Rules:
     """Return the first filter's rules about descriptors of any kind."""
     return {
         # close_range(first, last, flags). The flag would give a thread its own descriptors.
-        "close_range": _decide(
-            argument=2, test=_ANY_BIT, values=[_CLOSE_RANGE_UNSHARE], yes=_INVALID, no=_ALLOW
+        "close_range": _return_by_test(
+            argument=2,
+            test=_HAS_ANY_BIT,
+            values=[_CLOSE_RANGE_UNSHARE],
+            if_true=_FAIL_EINVAL,
+            if_false=_ALLOW,
         ),
         # ioctl(descriptor, request, ...). Nothing in a sandbox is a terminal or a device; of the
         # other requests some change files that are open only for reading.
-        "ioctl": _decide(
-            argument=1, test=_EQUAL, values=_IOCTLS, yes=_ALLOW, no=_ERRNO | errno.ENOTTY
+        "ioctl": _return_by_test(
+            argument=1,
+            test=_EQUAL,
+            values=_ALLOWED_IOCTL_REQUESTS,
+            if_true=_ALLOW,
+            if_false=_ERRNO | errno.ENOTTY,
         ),
         # fcntl(descriptor, command, ...)
         "fcntl": [
-            *_return_if(argument=1, test=_EQUAL, values=_OPEN_FILE_LOCKS, action=_INVALID),
-            *_decide(argument=1, test=_EQUAL, values=_FCNTLS, yes=_ALLOW, no=_DENY),
+            *_return_if(argument=1, test=_EQUAL, values=_OPEN_FILE_LOCKS, action=_FAIL_EINVAL),
+            *_allow_only_equal(argument=1, values=_ALLOWED_FCNTL_COMMANDS),
         ],
     }
 
 
 def _socket_rules(level: str) -> _Rules:
     """Return the first filter's rules about sockets."""
-    has_network = bool(SOCKETS[level])
-    # setsockopt(descriptor, level, option, ...). Refused are larger buffers than the memory limit
-    # counts for a socket, and a socket that delays the process that closes it.
+    has_network = bool(SOCKET_FAMILIES[level])
+    # setsockopt(descriptor, level, option, ...). The memory limit counts a fixed size for each
+    # socket, so programs may not ask for larger buffers. SO_LINGER could block the process that
+    # closes the socket.
     deny_socket_options = _return_if(
         argument=2, test=_EQUAL, values=_REFUSED_SOCKET_OPTIONS, action=_DENY
     )
@@ -290,58 +319,82 @@ def _socket_rules(level: str) -> _Rules:
     setsockopt = [
         *_run_if(argument=1, test=_EQUAL, value=_SOL_SOCKET, code=deny_socket_options),
         *_run_if(argument=1, test=_EQUAL, value=_SOL_TCP, code=deny_tcp_options),
-        *_decide(argument=2, test=_EQUAL, values=_REFUSED_OPTIONS, yes=_DENY, no=_ALLOW),
+        *_return_by_test(
+            argument=2, test=_EQUAL, values=_REFUSED_OPTIONS, if_true=_DENY, if_false=_ALLOW
+        ),
     ]
-    # socketpair(family, type, ...)
+    # socketpair(family, type, ...). Without a network, a datagram socket is refused: it can send to
+    # any address, not only to the other end of its pair.
     datagram_action = _ALLOW if has_network else _DENY
     socketpair = [
         *_deny_unless_equal(argument=0, values=[socket.AF_UNIX]),
-        *_decide(argument=1, test=_ANY_BIT, values=[_DATAGRAM_BIT], yes=datagram_action, no=_ALLOW),
+        *_return_by_test(
+            argument=1,
+            test=_HAS_ANY_BIT,
+            values=[_DATAGRAM_BIT],
+            if_true=datagram_action,
+            if_false=_ALLOW,
+        ),
     ]
     rules = {"setsockopt": setsockopt, "socketpair": socketpair}
     if has_network:
         # socket(family, type, protocol)
         rules["socket"] = [
-            *_deny_unless_equal(argument=0, values=SOCKETS[level]),
-            *_decide(argument=2, test=_EQUAL, values=_PROTOCOLS, yes=_ALLOW, no=_DENY),
+            *_deny_unless_equal(argument=0, values=SOCKET_FAMILIES[level]),
+            *_allow_only_equal(argument=2, values=_ALLOWED_PROTOCOLS),
         ]
     return rules
 
 
 @functools.cache
 def build_last_filter(level: str) -> bytes:
-    """Build the second filter of a level, for `install` with a listener.
+    """Build the second filter of a level, which asks the `judge` what it cannot decide itself.
 
-    The kernel applies it beside the first one; whatever it cannot decide, it asks the judge.
+    The kernel applies it in addition to the first filter.
+
+    Args:
+        level: A level with a filter, "namespaces" or "landlock".
+
+    Returns:
+        A program in the kernel's filter language, for `install` with a listener.
     """
-    rules: _Rules = {name: [_return(_DENY)] for name in _ENTERING}
-    for name in _ABOUT_PROCESSES:
+    # The sandbox is complete when this filter is installed.
+    rules: _Rules = {name: [_return(_DENY)] for name in _SANDBOX_SETUP}
+    for name in _PROCESS_CALLS:
         # Process 0 is the caller itself.
-        rules[name] = _decide(argument=0, test=_EQUAL, values=[0], yes=_ALLOW, no=_ASK)
-    for name in _PRIORITIES:
-        # The first argument is 0 if the second is a process; else that is a whole group or user.
+        rules[name] = _return_by_test(
+            argument=0, test=_EQUAL, values=[0], if_true=_ALLOW, if_false=_ASK_JUDGE
+        )
+    for name in _PRIORITY_CALLS:
+        # With 0 (PRIO_PROCESS) as first argument the second is a pid, else a whole group or user.
         rules[name] = [
             *_deny_unless_equal(argument=0, values=[0]),
-            *_decide(argument=1, test=_EQUAL, values=[0], yes=_ALLOW, no=_ASK),
+            *_return_by_test(
+                argument=1, test=_EQUAL, values=[0], if_true=_ALLOW, if_false=_ASK_JUDGE
+            ),
         ]
-    rules["setsid"] = [_return(_ASK)]
+    # The judge has to know which session was begun in which.
+    rules["setsid"] = [_return(_ASK_JUDGE)]
     if level == "landlock":
-        for name in CHANGES:
-            rules[name] = [_return(_ASK)]
-    if SOCKETS[level]:
+        for name in FILE_CHANGES:
+            rules[name] = [_return(_ASK_JUDGE)]
+    if SOCKET_FAMILIES[level]:
         # Before a program gets a socket of the internet, the judge brings up the local network.
         internet = (socket.AF_INET, socket.AF_INET6)
-        rules["socket"] = _decide(argument=0, test=_EQUAL, values=internet, yes=_ASK, no=_ALLOW)
+        rules["socket"] = _return_by_test(
+            argument=0, test=_EQUAL, values=internet, if_true=_ASK_JUDGE, if_false=_ALLOW
+        )
     return _assemble(rules, other=[_return(_ALLOW)], newer=[_return(_ALLOW)])
 
 
 def install(program: bytes, *, listening: bool = False) -> int:
     """Bind every thread of this process, and all its descendants, to a filter.
 
-    They can no longer gain privileges by running a program, as the kernel asks.
+    Before that, it gives up gaining privileges by running a set-user-id program, which the kernel
+    requires for a filter.
 
     Args:
-        program: What `build_filter` or `build_last_filter` returns.
+        program: A filter by `build_filter` or `build_last_filter`.
         listening: Whether the filter asks a judge; this process may then have only one thread.
 
     Returns:
@@ -351,7 +404,8 @@ def install(program: bytes, *, listening: bool = False) -> int:
         OSError: The kernel has no such filters or refuses this one.
     """
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    # The kernel returns a listener, or with TSYNC 0 or the first thread that it cannot bind.
+    # With NEW_LISTENER the result is a descriptor. With TSYNC, which binds all threads, it is 0, or
+    # the number of a thread that cannot be bound.
     result = linux.syscall(
         "the kernel refuses a seccomp filter (it needs CONFIG_SECCOMP_FILTER and a sound program)",
         call_number("seccomp"),
@@ -369,12 +423,14 @@ def install(program: bytes, *, listening: bool = False) -> int:
 
 @functools.cache
 def sock_fprog(program: bytes) -> bytes:
-    """Return struct sock_fprog, the number and address of a program's instructions of 8 bytes.
+    """Return the kernel's struct sock_fprog: how many instructions a filter has, and their address.
 
-    The program must live as long as its address is used: this cache keeps it, as its key.
+    The struct has only the address of `program`, whose memory must not be freed: the cache of this
+    function keeps it.
     """
     address = ctypes.cast(ctypes.c_char_p(program), ctypes.c_void_p).value
-    return struct.pack("@HP", len(program) // 8, address)
+    instruction_count = len(program) // _INSTRUCTION.size
+    return struct.pack("@HP", instruction_count, address)
 
 
 def begin_session() -> None:
@@ -395,19 +451,28 @@ def _assemble(rules: _Rules, *, other: _Code, newer: _Code) -> bytes:
     Args:
         rules: Code for calls, by name.
         other: Code for all other calls up to `NEWEST`.
-        newer: Code for calls with a higher number.
+        newer: Code for calls with a number above `NEWEST`.
+
+    Returns:
+        The instructions, 8 bytes each.
     """
-    # First kill whoever calls by the conventions of another machine, where numbers differ, and
-    # load the number of the call.
+    # First kill a process that uses the calling conventions of another architecture, in which the
+    # same numbers mean other calls.
+    machine = _machine()
     program = [
         _load(_ARCHITECTURE),
-        Instruction(_EQUAL, 1, 0, _ARCHITECTURES[_machine()]),
+        Instruction(_EQUAL, skip_if_true=1, skip_if_false=0, operand=_ARCHITECTURES[machine]),
         _return(_KILL),
         _load(_NUMBER),
     ]
-    if _machine() == "x86_64":
-        program += [Instruction(_AT_LEAST, 0, 1, _X32_BIT), _return(_KILL)]
+    if machine == "x86_64":
+        program += [
+            Instruction(_AT_LEAST, skip_if_true=0, skip_if_false=1, operand=_X32_BIT),
+            _return(_KILL),
+        ]
 
+    # Then find the code for the number of the call. Consecutive numbers with the same code need
+    # only one range.
     code_by_number = {call_number(name): code for name, code in rules.items()}
     ranges: list[CallRange] = []
     for number in range(NEWEST + 1):
@@ -417,87 +482,105 @@ def _assemble(rules: _Rules, *, other: _Code, newer: _Code) -> bytes:
     if newer != ranges[-1].code:
         ranges.append(CallRange(NEWEST + 1, newer))
     program += _binary_search(ranges)
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in program)
 
 
 def _binary_search(ranges: list[CallRange]) -> _Code:
-    """Return code that finds the range of the number in the register and runs the code of that.
+    """Return code that finds the range with the number in the register, and runs that range's code.
 
-    By halving, as the kernel runs a filter at every call.
+    It is a binary search, since the kernel runs a filter at every call.
     """
     if len(ranges) == 1:
         return ranges[0].code
     middle = len(ranges) // 2
     lower = _binary_search(ranges[:middle])
     upper = _binary_search(ranges[middle:])
-    # A test can skip at most 255 instructions: to reach the upper half, it runs into a jump.
+    # A test can skip at most 255 instructions, an unconditional jump more. So the test only decides
+    # whether the jump over the lower half is run.
     return [
-        Instruction(_AT_LEAST, 0, 1, ranges[middle].first),
-        Instruction(_JUMP, 0, 0, len(lower)),
+        Instruction(_AT_LEAST, skip_if_true=0, skip_if_false=1, operand=ranges[middle].first),
+        _jump_over(len(lower)),
         *lower,
         *upper,
     ]
 
 
-def _decide(argument: int, test: int, values: Sequence[int], *, yes: int, no: int) -> _Code:
-    """Return code that ends with `yes` if the test holds for an argument and any value, else `no`.
+def _return_by_test(
+    argument: int, test: int, values: Sequence[int], *, if_true: int, if_false: int
+) -> _Code:
+    """Return code that ends with one action if an argument passes a test, else with another.
 
     Args:
         argument: Position of the argument, 0 to 5. Only its low 32 bits are tested, since the
             kernel reads no more of these arguments.
-        test: `_EQUAL` or `_ANY_BIT`.
-        values: What the argument is tested with.
-        yes: An action.
-        no: An action.
+        test: `_EQUAL` or `_HAS_ANY_BIT`.
+        values: It passes if the test is true for any of these.
+        if_true: The action if it passes, such as `_ALLOW`.
+        if_false: The action if it does not.
     """
-    return [*_skip_next_if(argument, test, values), _return(no), _return(yes)]
+    return [*_skip_next_if(argument, test, values), _return(if_false), _return(if_true)]
 
 
 def _deny_unless_equal(argument: int, values: Sequence[int]) -> _Code:
-    """Return code that refuses a call unless an argument is one of the values."""
+    """Return code that refuses a call unless an argument is one of the values; else it goes on."""
     return [*_skip_next_if(argument, _EQUAL, values), _return(_DENY)]
 
 
+def _allow_only_equal(argument: int, values: Sequence[int]) -> _Code:
+    """Return code that allows a call if an argument is one of the values, and else refuses it."""
+    return [*_deny_unless_equal(argument, values), _return(_ALLOW)]
+
+
 def _return_if(argument: int, test: int, values: Sequence[int], action: int) -> _Code:
-    """Return code that ends with an action if the test holds for an argument and any value."""
+    """Return code that ends with an action if the test is true for an argument and any value."""
     return [
         *_skip_next_if(argument, test, values),
-        Instruction(_JUMP, 0, 0, 1),
+        _jump_over(1),
         _return(action),
     ]
 
 
 def _skip_next_if(argument: int, test: int, values: Sequence[int]) -> _Code:
-    """Return code that skips the instruction after it if the test holds for any of the values."""
+    """Return code that skips the next instruction if the test is true for any of the values."""
     code = [_load(_ARGUMENTS + 8 * argument)]
     for position, value in enumerate(values):
-        tests_after = len(values) - position - 1
-        code.append(Instruction(test, tests_after + 1, 0, value))
+        # Past the tests of the other values, and the instruction after them.
+        skipped = len(values) - position
+        code.append(Instruction(test, skip_if_true=skipped, skip_if_false=0, operand=value))
     return code
 
 
 def _run_if(argument: int, test: int, value: int, code: _Code) -> _Code:
-    """Return code that runs other code only if the test holds for an argument and a value."""
-    return [_load(_ARGUMENTS + 8 * argument), Instruction(test, 0, len(code), value), *code]
+    """Return code that runs other code only if the test is true for an argument and a value."""
+    return [
+        _load(_ARGUMENTS + 8 * argument),
+        Instruction(test, skip_if_true=0, skip_if_false=len(code), operand=value),
+        *code,
+    ]
 
 
 def _return_unless_null(argument: int, action: int) -> _Code:
     """Return code that ends with an action unless an argument, a pointer of 64 bits, is null."""
+    # The register has 32 bits: first the lower half is compared with 0, then the upper half.
     return [
         _load(_ARGUMENTS + 8 * argument),
-        Instruction(_EQUAL, 0, 2, 0),
+        Instruction(_EQUAL, skip_if_true=0, skip_if_false=2, operand=0),
         _load(_ARGUMENTS + 8 * argument + 4),
-        Instruction(_EQUAL, 1, 0, 0),
+        Instruction(_EQUAL, skip_if_true=1, skip_if_false=0, operand=0),
         _return(action),
     ]
 
 
 def _load(offset: int) -> Instruction:
-    return Instruction(_LOAD, 0, 0, offset)
+    return Instruction(_LOAD, skip_if_true=0, skip_if_false=0, operand=offset)
+
+
+def _jump_over(instructions: int) -> Instruction:
+    return Instruction(_JUMP, skip_if_true=0, skip_if_false=0, operand=instructions)
 
 
 def _return(action: int) -> Instruction:
-    return Instruction(_RETURN, 0, 0, action)
+    return Instruction(_RETURN, skip_if_true=0, skip_if_false=0, operand=action)
 
 
 def _machine() -> str:
@@ -530,18 +613,19 @@ _TIMES = struct.Struct("=4q")  # two struct timespec: seconds and nanoseconds
 
 
 def judge(listener: int, folder: str | None = None, network: LocalNetwork | None = None) -> None:
-    """Answer the questions of a filter until no process is left that may ask.
+    """Decide about the calls that a filter asks about, until no process with the filter is left.
 
-    A call that names another process goes on if that process is in the caller's session, or in one
-    that was begun in it: to a session, its forks and what they start do not exist. Modes and times
-    of files the judge changes itself, since the path that a program gives may be another by the
-    time the kernel reads it.
+    A call that names another process is allowed if that process is in the caller's session, or in
+    a session that was begun in it. Otherwise, as for a process of a fork of the session, it fails
+    as if there were no such process. The judge changes modes and times of files itself: if it only
+    allowed the call, a program could replace the path before the kernel reads it.
 
     Args:
-        listener: What `install` returned for the filter.
-        folder: The only folder in which files may be changed, a path without links.
-        network: The network of the boundary, which is started when a program asks for its first
-            socket of the internet's families.
+        listener: The descriptor of the filter's listener, from `install`.
+        folder: The only folder in which files may be changed, as a path without links; None if
+            there is none.
+        network: The local network of the boundary, if it has one. It is started before the first
+            internet socket is opened.
     """
     call_judge = CallJudge(folder, network)
     poll = select.poll()
@@ -550,167 +634,204 @@ def judge(listener: int, folder: str | None = None, network: LocalNetwork | None
         [(_, events)] = poll.poll()
         if events & select.POLLHUP:  # no process with the filter is left
             return
+        # A question is a call that waits in the kernel. The answer must carry the same id.
         question = bytearray(_QUESTION.size)
         try:
             fcntl.ioctl(listener, _RECEIVE_QUESTION, question)
-            question_id, asker, _, number, _, _, *arguments = _QUESTION.unpack(question)
-            ruling = call_judge.decide(asker, number, arguments)
+            question_id, caller_pid, _, number, _, _, *arguments = _QUESTION.unpack(question)
+            ruling = call_judge.decide(caller_pid, number, arguments)
             answer = _ANSWER.pack(question_id, 0, -ruling.error, ruling.flags)
             fcntl.ioctl(listener, _SEND_ANSWER, answer)
         except OSError:
-            continue  # the asker has ended, or does not wait any more
+            continue  # the caller has ended, or does not wait any more
 
 
 class Ruling(NamedTuple):
-    """What becomes of a call: an error, 0 for none, and `_CONTINUE` or 0."""
+    """The answer to a question of a filter."""
 
-    error: int
-    flags: int
+    error: int  # the error number with which the call fails; 0 for success
+    flags: int  # `_CONTINUE` if the kernel carries the call out, else 0
 
 
-_CARRY_OUT = Ruling(0, _CONTINUE)
-_DONE = Ruling(0, 0)  # the judge has carried it out
+_LET_KERNEL_DO_IT = Ruling(0, _CONTINUE)
+_DONE_BY_JUDGE = Ruling(0, 0)
 
 
 class FileChange(NamedTuple):
     """A call that changes the mode or the times of a file."""
 
-    folder: int  # descriptor of the asker, below which the path is, or _AT_FDCWD
-    path: int  # address of the path in the asker's memory; 0 if `folder` itself is to be changed
+    folder: int  # the caller's descriptor of the folder that the path starts at, or _AT_FDCWD
+    path: int  # address of the path in the caller's memory; 0 if `folder` itself is to be changed
     value: int  # the mode, or the address of the times
     flags: int
 
 
 class CallJudge:
-    """The rules of `judge`, which describes the arguments."""
+    """Decides about single calls; `judge` describes the arguments."""
 
     def __init__(self, folder: str | None, network: LocalNetwork | None) -> None:
         self.folder = folder
         self.network = network
-        # By session, those in which it was begun, the nearest first. A session is named by the pid
-        # of the process that began it.
+        # For each session, those in which it was begun, the nearest first. The number of a session
+        # is the pid of the process that began it.
         self.outer_sessions: dict[int, tuple[int, ...]] = {}
 
-    def decide(self, asker: int, number: int, arguments: list[int]) -> Ruling:
-        """Decide about a call.
+    def decide(self, caller_pid: int, number: int, arguments: list[int]) -> Ruling:
+        """Decide about a call; change the file itself if the call asks for that.
 
         Args:
-            asker: The pid of the process that makes the call.
+            caller_pid: The process that makes the call.
             number: The number of the call on this machine.
             arguments: Its six arguments as registers of 64 bits.
+
+        Returns:
+            Whether the kernel carries the call out, or the error with which it fails.
         """
-        name = _names_by_number()[number]
-        if name in CHANGES:
+        name = _call_names_by_number()[number]
+        if name in FILE_CHANGES:
             try:
-                self._change_file(asker, name, arguments)
+                self._change_file(caller_pid, name, arguments)
             except OSError as error:
                 return Ruling(error.errno or errno.EPERM, 0)
-            # Addresses or times that cannot be, or that are mapped only in part.
             except (OverflowError, ValueError, struct.error):
+                # An address or a time is out of range, or the memory there is not mapped.
                 return Ruling(errno.EFAULT, 0)
-            return _DONE
+            return _DONE_BY_JUDGE
         if name == "socket":
             if self.network:
                 self.network.start()
-            return _CARRY_OUT
-        session = os.getsid(asker)
+            return _LET_KERNEL_DO_IT
+        session = os.getsid(caller_pid)
         if name == "setsid":
-            self._note_new_session(asker, session, is_separate=arguments[0] == _BEGIN_SESSION)
-            return _CARRY_OUT
-        # All other calls name a process.
-        pid_argument = arguments[1] if name in _PRIORITIES else arguments[0]
+            self._note_new_session(caller_pid, session, is_separate=arguments[0] == _BEGIN_SESSION)
+            return _LET_KERNEL_DO_IT
+        # Each of the other calls names a process.
+        pid_argument = arguments[1] if name in _PRIORITY_CALLS else arguments[0]
         named_process = _signed_32_bit(pid_argument)
         if not self._is_in_session(named_process, session):
             return Ruling(errno.ESRCH, 0)
-        return _CARRY_OUT
+        return _LET_KERNEL_DO_IT
 
-    def _note_new_session(self, asker: int, session: int, *, is_separate: bool) -> None:
-        """Note that a process begins a session, which from now on has that process's number."""
+    def _note_new_session(self, caller_pid: int, session: int, *, is_separate: bool) -> None:
+        """Remember in which session a new one is begun.
+
+        Args:
+            caller_pid: The process that begins a session; its pid is the number of the new session.
+            session: The session that it leaves.
+            is_separate: Whether the new session is a fork, so that the old one may not reach it.
+        """
         if is_separate:
-            self.outer_sessions.pop(asker, None)
-        elif asker != session:  # else the kernel refuses: it has begun its session already
+            self.outer_sessions.pop(caller_pid, None)
+        elif caller_pid != session:  # else it has begun `session` itself, and the kernel refuses
             outer = (session, *self.outer_sessions.get(session, ()))
-            self.outer_sessions[asker] = outer[:_MAX_OUTER_SESSIONS]
+            self.outer_sessions[caller_pid] = outer[:_MAX_OUTER_SESSIONS]
 
     def _is_in_session(self, pid: int, session: int) -> bool:
-        """Return whether a process is in a session or in one begun in it; -5 is process group 5."""
-        try:
-            its_session = os.getsid(abs(pid))
-        except (OSError, OverflowError):
-            return False
-        return session == its_session or session in self.outer_sessions.get(its_session, ())
+        """Return whether a process is in a session, or in a session that was begun in it.
 
-    def _change_file(self, asker: int, name: str, arguments: list[int]) -> None:
-        """Change the mode or the times of a file for the process that asks.
+        Args:
+            pid: The process, or minus the number of a process group, as `kill` takes it.
+            session: The session.
+        """
+        try:
+            process_session = os.getsid(abs(pid))
+        except (OSError, OverflowError):  # there is no such process
+            return False
+        if process_session == session:
+            return True
+        return session in self.outer_sessions.get(process_session, ())
+
+    def _change_file(self, caller_pid: int, name: str, arguments: list[int]) -> None:
+        """Change the mode or the times of a file, as a call of `FILE_CHANGES` would.
+
+        Args:
+            caller_pid: The process that makes the call.
+            name: The name of the call.
+            arguments: Its six arguments as registers of 64 bits.
 
         Raises:
-            OSError: As the kernel would give it; PermissionError outside of the folder.
+            OSError: The call fails, with the kernel's error; PermissionError if the file is not
+                in the judge's folder.
         """
         change = _parse_change(name, arguments)
-        target = _open_target(asker, change)
+        target_fd = _open_target(caller_pid, change)
         try:
-            # Checked and changed by descriptor: the path may meanwhile lead elsewhere.
-            target_path = Path(f"/proc/self/fd/{target}")
+            # Checked and changed by its descriptor, as a program may replace the path meanwhile.
+            target_path = Path(f"/proc/self/fd/{target_fd}")
             if self.folder is None or not str(target_path.readlink()).startswith(f"{self.folder}/"):
                 raise PermissionError(errno.EPERM, "it lies elsewhere")
             if name == "utimensat":
-                _set_times(target_path, asker, change.value)
+                _set_times(target_path, caller_pid, change.value)
             else:
                 target_path.chmod(change.value & 0o777)
         finally:
-            os.close(target)
+            os.close(target_fd)
 
 
 def _parse_change(name: str, arguments: list[int]) -> FileChange:
-    """Return what a call of `CHANGES` asks for."""
+    """Sort out the arguments, registers of 64 bits, of a call of `FILE_CHANGES`."""
+    # chmod(path, mode)
     if name == "chmod":
         path, mode = arguments[:2]
         return FileChange(_AT_FDCWD, path, mode, flags=0)
     folder = _signed_32_bit(arguments[0])
+    # fchmod(descriptor, mode)
     if name == "fchmod":
         return FileChange(folder, path=0, value=arguments[1], flags=0)
-    # Of the others, `fchmodat` has no flags.
+    # fchmodat(folder, path, mode), fchmodat2(folder, path, mode, flags),
+    # utimensat(folder, path, times, flags)
     flags = 0 if name == "fchmodat" else _signed_32_bit(arguments[3])
     return FileChange(folder, path=arguments[1], value=arguments[2], flags=flags)
 
 
-def _open_target(asker: int, change: FileChange) -> int:
-    """Return a descriptor, without access to its contents, of the file that is to be changed."""
-    folder = "cwd" if change.folder == _AT_FDCWD else f"fd/{change.folder}"
-    target_path = Path(f"/proc/{asker}", folder)
+def _open_target(caller_pid: int, change: FileChange) -> int:
+    """Open the file that a process wants to change, without access to its contents.
+
+    Returns:
+        A descriptor, with O_PATH.
+    """
+    # `/proc` links to the caller's current folder and to its open descriptors.
+    folder_link = "cwd" if change.folder == _AT_FDCWD else f"fd/{change.folder}"
+    target_path = Path(f"/proc/{caller_pid}", folder_link)
     open_flags = os.O_PATH | os.O_CLOEXEC
     if change.path:
-        path, _, _ = _read_memory(asker, change.path, _MAX_PATH).partition(b"\0")
+        # The path ends with a NUL byte. An absolute one replaces the folder.
+        path, _, _ = _read_memory(caller_pid, change.path, _MAX_PATH).partition(b"\0")
         target_path /= os.fsdecode(path)
         if change.flags & _AT_SYMLINK_NOFOLLOW:
             open_flags |= os.O_NOFOLLOW
     return os.open(target_path, open_flags)
 
 
-def _set_times(path: Path, asker: int, times_address: int) -> None:
+def _set_times(path: Path, caller_pid: int, times_address: int) -> None:
     """Set a file's access and modification times as `utimensat` does.
 
     Args:
         path: The file.
-        asker: The pid of the process that asks.
-        times_address: Where its memory has two struct timespec; 0 sets both times to now.
+        caller_pid: The process that makes the call.
+        times_address: The address in its memory of two struct timespec; 0 sets both times to now.
     """
     if not times_address:
         os.utime(path)
         return
     status = path.stat()
     now = time.time_ns()
-    times = _TIMES.unpack(_read_memory(asker, times_address, _TIMES.size))
-    access_seconds, access_nanoseconds, modified_seconds, modified_nanoseconds = times
-    accessed = _time_to_set(access_seconds, access_nanoseconds, now=now, current=status.st_atime_ns)
-    modified = _time_to_set(
-        modified_seconds, modified_nanoseconds, now=now, current=status.st_mtime_ns
-    )
+    timespecs = _read_memory(caller_pid, times_address, _TIMES.size)
+    access_s, access_ns, modification_s, modification_ns = _TIMES.unpack(timespecs)
+    accessed = _time_to_set(access_s, access_ns, now=now, current=status.st_atime_ns)
+    modified = _time_to_set(modification_s, modification_ns, now=now, current=status.st_mtime_ns)
     os.utime(path, ns=(accessed, modified))
 
 
 def _time_to_set(seconds: int, nanoseconds: int, *, now: int, current: int) -> int:
-    """Return the nanoseconds since 1970 that a struct timespec stands for in `utimensat`."""
+    """Return the time, in nanoseconds since 1970, that a struct timespec means in `utimensat`.
+
+    Args:
+        seconds: Its first field.
+        nanoseconds: Its second field, or a value that means `now` or `current`.
+        now: The present time.
+        current: The time that the file has.
+    """
     if nanoseconds == _UTIME_NOW:
         return now
     if nanoseconds == _UTIME_OMIT:
@@ -719,7 +840,7 @@ def _time_to_set(seconds: int, nanoseconds: int, *, now: int, current: int) -> i
 
 
 @functools.cache
-def _names_by_number() -> dict[int, str]:
+def _call_names_by_number() -> dict[int, str]:
     return {call_number(name): name for name in CALLS}
 
 

@@ -9,7 +9,7 @@ from turngym.tests.support import control_groups
 from turngym.tools import PythonTool, Status
 from turngym.tools.python import memory_mode
 from turngym.tools.python.isolation import cgroups
-from turngym.tools.python.isolation.cgroups import SLACK, Groups, find_parent
+from turngym.tools.python.isolation.cgroups import SLACK, Groups, find_divisible_group
 from turngym.tools.python.isolation.file_view import DISK
 from turngym.tools.python.isolation.levels import MAX_PROCESSES
 from turngym.tools.python.server import client as server
@@ -42,11 +42,11 @@ def own(root: Path) -> Path:
 
 
 def test_the_nearest_group_that_can_be_divided_is(root):
-    assert find_parent(root, own(root)) == root / "above"
+    assert find_divisible_group(root, own(root)) == root / "above"
     assert (root / "above/cgroup.subtree_control").read_text() == "+memory +pids"
     (root / "above/own/cgroup.subtree_control").rmdir()
     (root / "above/own/cgroup.subtree_control").write_text("cpu memory pids\n")
-    assert find_parent(root, own(root)) == root / "above/own"
+    assert find_divisible_group(root, own(root)) == root / "above/own"
     assert (root / "above/own/cgroup.subtree_control").read_text() == "cpu memory pids\n"
 
 
@@ -65,20 +65,20 @@ def test_no_limit_of_memory_or_processors_is_escaped(file, text, binds, root):
     (root / "above/own" / file).write_text(text)
     if binds:
         with pytest.raises(OSError, match="above/own upwards can be divided"):
-            find_parent(root, own(root))
+            find_divisible_group(root, own(root))
     else:
-        assert find_parent(root, own(root)) == root / "above"
+        assert find_divisible_group(root, own(root)) == root / "above"
 
 
 def test_it_is_said_why_there_are_no_groups(root, tmp_path):
     with pytest.raises(OSError, match="is not cgroup v2"):
-        find_parent(tmp_path, own(root))
+        find_divisible_group(tmp_path, own(root))
     refuse(root / "above")
     with pytest.raises(OSError, match="can be divided"):
-        find_parent(root, own(root))
+        find_divisible_group(root, own(root))
     own(root).write_text("0::/../elsewhere\n")
     with pytest.raises(OSError, match="can be divided"):
-        find_parent(root, own(root))
+        find_divisible_group(root, own(root))
 
 
 def test_a_session_has_its_limits_and_its_group_goes_with_it(root):

@@ -227,8 +227,8 @@ def test_confining_binds_and_lower_limits_of_the_machine_stay(bare):
 r.setrlimit(r.RLIMIT_FSIZE, (4096, 8192))
 isolation.set_limits()
 isolation.set_limits()
-isolation.messages.limit(r.RLIMIT_AS, 2**30)
-isolation.messages.limit(r.RLIMIT_AS, 2**31)
+isolation.messages.set_resource_limit(r.RLIMIT_AS, 2**30)
+isolation.messages.set_resource_limit(r.RLIMIT_AS, 2**31)
 kinds = (r.RLIMIT_FSIZE, r.RLIMIT_NPROC, r.RLIMIT_CORE, r.RLIMIT_MSGQUEUE, r.RLIMIT_MEMLOCK, r.RLIMIT_AS)
 print(json.dumps([r.getrlimit(kind) for kind in kinds]))
 """

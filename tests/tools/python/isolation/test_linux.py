@@ -101,7 +101,7 @@ for name, number in identity.items():
 linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
 linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID, "size=64k,uid=0")
 Path(folder, "file").write_text("x")
-linux.read_only(folder, below=False)
+linux.make_read_only(folder, recursive=False)
 try:
     Path(folder, "file").write_text("y")
 except OSError as error:
@@ -118,7 +118,7 @@ def test_errors_name_the_call_and_the_place():
     cases = (
         (lambda: linux.mount("tmpfs", "/nowhere/at/all", "tmpfs"), "mount /nowhere/at/all"),
         (lambda: linux.unmount("/nowhere/at/all"), "umount /nowhere/at/all"),
-        (lambda: linux.make_read_only("/nowhere/at/all", below=True), "mount_setattr /nowhere/at/all"),
+        (lambda: linux.make_read_only("/nowhere/at/all", recursive=True), "mount_setattr /nowhere/at/all"),
         (lambda: linux.pivot_root("/nowhere/at/all", "/nowhere"), "pivot_root"),
         (lambda: linux.setns(nothing, linux.NEWUTS), "setns"),
         (lambda: linux.prctl(-1, 0), "prctl"),

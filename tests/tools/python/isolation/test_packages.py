@@ -124,7 +124,7 @@ def test_a_package_comes_with_what_it_needs_and_nothing_beside(distribution):
         },
         ("needed>=1; python_version > '3'", 'extra; extra == "more"', "absent"),
     )
-    assert packages.owned.__wrapped__(("wanted",))[str(folder)] == (
+    assert packages.find_importable_entries.__wrapped__(("wanted",))[str(folder)] == (
         "needed-1.0.dist-info",
         "needed.py",
         "shared/needed",
@@ -143,7 +143,7 @@ def test_a_package_that_needs_turngym_or_is_a_checkout_cannot_be_given(distribut
     distribution("edited", {"__editable__.edited.pth": str(source)}, origin=origin)
     with pytest.raises(ValueError, match="'edited', an editable install"):
         packages.check_packages(["edited"])
-    assert {str(source), str(tmp_path)} <= packages.installed()
+    assert {str(source), str(tmp_path)} <= packages.find_import_locations()
 
 
 def test_what_is_not_python_s_own_is_hidden_below_what_is_shown(monkeypatch, tmp_path):

@@ -29,7 +29,7 @@ ASK = 0x7FC00000
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "i386": 0x40000003, "arm": 0x40000028}
 MACHINES = ["x86_64", "aarch64"]
 TABLE = seccomp.CALLS
-LEVELS = list(seccomp.SOCKETS)
+LEVELS = list(seccomp.SOCKET_FAMILIES)
 
 NAMES = """
 mount umount2 pivot_root move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr chroot
@@ -119,11 +119,11 @@ def test_what_is_not_listed_is_refused(ask, level):
     answer = ask(level)
     listed = {
         TABLE[name][ask.column]
-        for name in seccomp.reachable_calls(level) - seccomp._BY_ARGUMENTS.keys()
+        for name in seccomp.reachable_calls(level) - seccomp._ALLOWED_BY_ARGUMENTS.keys()
     }
-    listed |= {TABLE[name][ask.column] for name in seccomp._ENTERING}
-    copied = {TABLE[name][ask.column] for name in seccomp._ATTRIBUTES}
-    judged = {TABLE[name][ask.column] for name in seccomp._BY_ARGUMENTS}
+    listed |= {TABLE[name][ask.column] for name in seccomp._SANDBOX_SETUP}
+    copied = {TABLE[name][ask.column] for name in seccomp._EXTENDED_ATTRIBUTES}
+    judged = {TABLE[name][ask.column] for name in seccomp._ALLOWED_BY_ARGUMENTS}
     spliced = {TABLE[name][ask.column] for name in ("sendfile", "splice")}
     prlimit = TABLE["prlimit64"][ask.column]
     assert answer("prlimit64", 0, 7) == ALLOW
@@ -265,17 +265,17 @@ def test_socket_families_are_those_that_are_listed(ask):
 
 def test_calls_that_name_another_process_are_judged(ask):
     answer = ask("namespaces", last=True)
-    assert {answer(name) for name in seccomp.CHANGES if answer.has(name)} == {ALLOW}
+    assert {answer(name) for name in seccomp.FILE_CHANGES if answer.has(name)} == {ALLOW}
     answer = ask("landlock", last=True)
-    assert {answer(name) for name in seccomp.CHANGES if answer.has(name)} == {ASK}
-    for name in seccomp._ABOUT_PROCESSES:
+    assert {answer(name) for name in seccomp.FILE_CHANGES if answer.has(name)} == {ASK}
+    for name in seccomp._PROCESS_CALLS:
         assert answer(name, 0) == answer(name, 7 << 32) == ALLOW
         assert {answer(name, pid, 0) for pid in (1, 7, 2**32 - 1, 2**64 - 7)} == {ASK}
     for name in ("getpriority", "setpriority"):
         assert (answer(name, 0, 0), answer(name, 0, 7)) == (ALLOW, ASK)
         assert answer(name, 1, 0) == answer(name, 2, 0) == EPERM  # whole groups and users
     assert answer("setsid") == ASK
-    assert {answer(name) for name in seccomp._ENTERING} == {EPERM}
+    assert {answer(name) for name in seccomp._SANDBOX_SETUP} == {EPERM}
     assert answer("read") == answer("fork" if not ask.column else "clone") == answer(999) == ALLOW
 
 
