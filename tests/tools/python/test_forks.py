@@ -298,7 +298,7 @@ def test_a_fork_that_the_machine_has_no_room_for_is_refused(
     def fail(*args: object, **options: object) -> None:
         raise OSError(reason, os.strerror(reason))
 
-    for place, name in ((messages, "pair"), (os, "pipe")):
+    for place, name in ((messages, "packet_pair"), (os, "pipe")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, fail)
             with pytest.raises(CannotFork, match=os.strerror(reason)):
