@@ -108,9 +108,9 @@ class Interpreter:
                 in the answer.
             fds: The descriptor of a file in memory with the program.
         """
-        [code_fd] = fds
+        code_fd = fds[0]
         code = os.pread(code_fd, os.fstat(code_fd).st_size, 0).decode()
-        messages.close_descriptors(code_fd)
+        messages.close_descriptors(*fds)
         messages.set_resource_limit(resource.RLIMIT_AS, self.mapped_bytes + message["memory"])
         if message["once"]:
             self._keep_only_standard_streams()

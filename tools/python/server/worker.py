@@ -114,7 +114,7 @@ def _confine(spec: WorkerSpec) -> None:
         seccomp.install(seccomp.build_filter(spec.level))
     os.setsid()
     linux.drop_capabilities()
-    linux.prctl(linux.PR_SET_DUMPABLE, 1)  # its changes of identity have made `/proc` unreadable
+    linux.prctl(linux.PR_SET_DUMPABLE, 1)  # a change of credentials resets it
     # The last filter passes system calls that name other processes to the listener: the process at
     # the other end of the socket decides which are allowed.
     if spec.judge_socket >= 0:

@@ -2,7 +2,7 @@
 
 A zygote has imported what programs often import. There is one for each combination of the large
 libraries (numpy, sympy), so that a worker for a program that needs none of them does not carry
-their memory, which would double the time of its fork.
+their memory, which would double the cost of its fork.
 
 `Zygote` and `start_zygote` are for the supervisor; everything else runs in the zygote's process.
 """
@@ -219,7 +219,7 @@ class _WorkerForker:
                 exit_pipe = self.exit_pipes.pop(pid, None)
                 if exit_pipe is None:
                     continue
-                # At other levels the process was the init, which has reported the end of its worker.
+                # At other levels the process was the init, which has reported its worker's end.
                 if self.level == "namespaces":
                     messages.write_exit_report(exit_pipe, messages.EXIT, wait_status)
                 os.close(exit_pipe)
