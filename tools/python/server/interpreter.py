@@ -66,11 +66,12 @@ class Interpreter:
         self.output = output
         self.folder = folder
         self.mapped_bytes = mapped_bytes
-        self.calls = 0
+        self.calls = 0  # the programs that were run so far
         main_module = types.ModuleType("__main__")
         main_module.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = main_module
         self.namespace = main_module.__dict__
+        # As at the prompt: no arguments, and modules are looked up in the current folder first.
         sys.argv = [""]
         sys.path[:] = ["", *filter(None, sys.path)]
         threading.excepthook = self._report_in_thread
@@ -142,6 +143,7 @@ class Interpreter:
             last_expression: list[ast.stmt] = []
             if tree.body and isinstance(tree.body[-1], ast.Expr):
                 last_expression = [tree.body.pop()]
+            # dont_inherit: the `__future__` imports of this module are not those of the program.
             exec(compile(tree, filename, "exec", dont_inherit=True), self.namespace)
             if last_expression:
                 # Compiled as "single", an expression prints its value, as at the prompt.

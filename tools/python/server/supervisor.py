@@ -175,7 +175,8 @@ class Poller(selectors.DefaultSelector):
             # A function that was called just before may have closed this descriptor, and a new one
             # may have got its number.
             if self.get_map().get(key.fd) is key:
-                key.data()
+                callback = key.data
+                callback()
 
 
 class Supervisor:
@@ -312,7 +313,10 @@ class Supervisor:
                 self.begin_boundary(libraries)
 
     def restock_after(self, seconds: float) -> None:
-        """Have the loop begin missing boundaries after some seconds, or at an earlier time if set."""
+        """Have the loop begin missing boundaries within some seconds.
+
+        If it is to do so earlier already, it does.
+        """
         self.restock_at = min(self.restock_at, time.monotonic() + seconds)
 
     def begin_boundary(self, libraries: str) -> None:
