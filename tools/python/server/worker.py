@@ -187,19 +187,15 @@ def fork_session(
     Args:
         interpreter: The session.
         folder: The work folder of the twin, such as "/tmp/home-3".
-        ended_members: Numbers of forks and sessions of the group that have ended. Their folders are
-            removed here.
+        ended_members: The numbers of sessions of the group that have ended, whose folders are
+            removed first.
         fds: The twin's control socket and the writing end of its output pipe.
 
     Returns:
         None in the twin. In this process the answer to the parent: "status" with "ok", or "refused"
         with the reason.
     """
-    # Member 1 works in "/tmp/home", member 2 in "/tmp/home-2".
-    first_folder = folder.rpartition("-")[0]
-    for member in ended_members:
-        ended_folder = first_folder if member == 1 else f"{first_folder}-{member}"
-        remove_folder(ended_folder)
+    _remove_folders_of_members(ended_members, twin_folder=folder)
     known_fds = {0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds}
     refusal = _find_reason_against_fork(known_fds, interpreter.folder)
     # The twin is to draw the same random numbers, but `os.fork` seeds its generator anew.
@@ -223,6 +219,20 @@ def fork_session(
         ]
         return SessionAnswer("refused", "".join(plain_characters)[:500])
     return SessionAnswer("status", "ok")
+
+
+def _remove_folders_of_members(members: list[int], *, twin_folder: str) -> None:
+    """Remove the work folders of members of this group of sessions.
+
+    Args:
+        members: The numbers of the members. Member 1 works in "/tmp/home", member 2 in
+            "/tmp/home-2".
+        twin_folder: The work folder of any member but the first.
+    """
+    first_folder = twin_folder.rpartition("-")[0]
+    for member in members:
+        folder = first_folder if member == 1 else f"{first_folder}-{member}"
+        remove_folder(folder)
 
 
 def _fork_without_child() -> bool:

@@ -20,7 +20,7 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ...subprocesses import messages
 from ..isolation import linux, seccomp
@@ -117,6 +117,36 @@ def _run_zygote(
         os._exit(1)
 
 
+class _RequestFds(NamedTuple):
+    """The descriptors of a request to fork a worker. Those that it does not have are -1."""
+
+    control: int  # the worker's end of the control socket
+    output: int  # the writing end of the output pipe
+    control_group: int  # the file to which the worker writes to join its control group
+    exit_pipe: int  # the writing end of the exit pipe
+    # At level `namespaces`, a pidfd of the init, and the socket to it for the seccomp listener.
+    init_pidfd: int
+    judge_socket: int
+
+
+def _name_request_fds(fds: list[int], *, has_control_group: bool) -> _RequestFds:
+    """Name the descriptors of a request, in the order in which `request_worker` sends them.
+
+    Args:
+        fds: The descriptors. The last two are sent only at level `namespaces`.
+        has_control_group: Whether the one for joining a control group is among them.
+    """
+    remaining_fds = list(fds)
+    control = remaining_fds.pop(0)
+    output = remaining_fds.pop(0)
+    control_group = remaining_fds.pop(0) if has_control_group else -1
+    exit_pipe = remaining_fds.pop(0)
+    has_namespaces = bool(remaining_fds)
+    init_pidfd = remaining_fds.pop(0) if has_namespaces else -1
+    judge_socket = remaining_fds.pop(0) if has_namespaces else -1
+    return _RequestFds(control, output, control_group, exit_pipe, init_pidfd, judge_socket)
+
+
 class _WorkerForker:
     """The loop of a zygote, which forks workers on request and reaps them.
 
@@ -166,36 +196,31 @@ class _WorkerForker:
         """
         message, fds = messages.receive_packet(self.requests)
         serial = message["serial"]
-        # The descriptors come in the order in which `Supervisor.request_worker` sends them.
-        remaining_fds = list(fds)
-        control = remaining_fds.pop(0)
-        output = remaining_fds.pop(0)
-        control_group = remaining_fds.pop(0) if message["group"] else -1
-        exit_pipe = remaining_fds.pop(0)
-        # With namespaces the init exists already, and two more descriptors are sent.
-        has_namespaces = bool(remaining_fds)
-        init_pidfd = remaining_fds.pop(0) if has_namespaces else -1
-        judge_socket = remaining_fds.pop(0) if has_namespaces else -1
+        named_fds = _name_request_fds(fds, has_control_group=message["group"])
+        # With namespaces the init exists already, and its pidfd is sent.
+        has_namespaces = named_fds.init_pidfd >= 0
         spec = WorkerSpec(
             level=self.level,
             # For a caller that waits, a worker without rehearsals is ready sooner.
             rehearsed_libraries="" if message["urgent"] else self.libraries,
             folder=message["folder"],
             mapped_bytes=self.mapped_bytes,
-            control_group=control_group,
-            init_pidfd=init_pidfd,
-            judge_socket=judge_socket,
+            control_group=named_fds.control_group,
+            init_pidfd=named_fds.init_pidfd,
+            judge_socket=named_fds.judge_socket,
         )
         try:
             if has_namespaces:
                 # Not this process joins the process namespace of the init, but its next child.
-                linux.setns(init_pidfd, linux.NEWPID)
+                linux.setns(named_fds.init_pidfd, linux.NEWPID)
             zygote_pid = os.getpid()
             forked_pid = linux.fork()
             if forked_pid == 0:  # this is the new process; neither function returns
                 if has_namespaces:
-                    work(spec, control, output)
-                run_subreaper(spec, control, output, exit_pipe, zygote_pid)
+                    work(spec, named_fds.control, named_fds.output)
+                run_subreaper(
+                    spec, named_fds.control, named_fds.output, named_fds.exit_pipe, zygote_pid
+                )
             forked_pidfd = os.pidfd_open(forked_pid)
             reply = b'{"serial": %d, "pid": %d}' % (serial, forked_pid)
             messages.send_packet(self.requests, reply, [forked_pidfd])
@@ -203,10 +228,10 @@ class _WorkerForker:
             messages.send_packet(self.requests, {"serial": serial, "error": str(error)})
             messages.close_descriptors(*fds)
             return None
-        fds_of_worker = [fd for fd in fds if fd != exit_pipe]
-        messages.close_descriptors(*fds_of_worker)
-        # It stays open for the report on the worker's end.
-        self.exit_pipes[forked_pid] = exit_pipe
+        # The exit pipe stays open for the report on the worker's end.
+        other_fds = [fd for fd in fds if fd != named_fds.exit_pipe]
+        messages.close_descriptors(*other_fds)
+        self.exit_pipes[forked_pid] = named_fds.exit_pipe
         return forked_pidfd
 
     def reap_workers(self) -> None:
