@@ -242,7 +242,7 @@ def _read(pid: int) -> Process | None:
         return None
     sizes = [int(fields.get(name, "0").split()[0]) for name in ("RssAnon", "RssShmem")]
     state, threads = fields["State"][0], int(fields["Threads"])
-    if state == "Z" and fields["Name"] == guard.NAME:
+    if state == "Z" and fields["Name"] == guard.GUARD_NAME:
         # A guard ends behind its server, of which it is no part, and process 1 reaps it. Here this process stands for that,
         # as it adopts the orphans of the processes that a row started.
         with contextlib.suppress(ChildProcessError):

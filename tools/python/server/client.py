@@ -4,8 +4,8 @@ Each process has one server for each level and set of packages, started at its f
 that was forked from another starts its own. The server ends with the parent, however the parent
 ends, and takes all its sessions along.
 
-`current_server` returns the server of this process, `ToolServer.take` a boundary with a fresh
-session in it, and `SessionGroup` is then the handle on that session and its forks.
+`current_server` returns the server of this process. `ToolServer.take_boundary` returns a boundary,
+the sandbox of a fresh session and its forks. `SessionGroup` is the handle on those sessions.
 """
 
 import contextlib
@@ -24,9 +24,10 @@ from typing import Any
 from ...base import ToolFailure
 from ...subprocesses import messages
 from ...subprocesses.process import Child, Deadline, Died
+from ..isolation.file_view import FileView
 from ..isolation.levels import LEVELS, LIBRARIES, LIBRARY_COMBINATIONS, remove_folder
 from ..isolation.packages import make_view, without_parent_steps
-from .guard import PREFIX, reap_guard, try_to_lock_folder
+from .guard import SERVER_FOLDER_PREFIX, reap_guard, try_to_lock_folder
 
 # Seconds in which the server must have started, and have found a worker for a caller that waits.
 SERVER_SECONDS = 60.0
@@ -34,7 +35,7 @@ SERVER_SECONDS = 60.0
 # Open files of this process that a session needs at most while it is opened or called.
 _DESCRIPTORS_PER_SESSION = 7
 # Folders that one fork removes at most: their numbers have to fit into one packet.
-_MAX_FOLDERS_PER_FORK = 200
+_MAX_FOLDERS_REMOVED_PER_FORK = 200
 
 # Matches if both counters of a control group's `memory.events` are above 0, as in "oom 3" and
 # "oom_kill 9": the kernel has killed for the limit of this group. If only the second is, it was for
@@ -131,72 +132,104 @@ class ToolServer:
         view = make_view(packages)
         self.level = level
         self.owner = os.getpid()
-        self.folder, folder_lock = ("", -1) if level == "namespaces" else _make_locked_folder()
-        # A pidfd of the first guard, once it is known; a later guard is nobody's to reap here.
+        # The folder below which sessions work. At level `namespaces` there is none, since each
+        # session has its own file system in memory.
+        self.folder = ""
+        folder_lock = -1
+        if level != "namespaces":
+            self.folder, folder_lock = _make_locked_folder()
+        # Gets a pidfd of the server's first guard when the server has started. A guard that the
+        # server starts later, in place of one that was killed, is not reaped by this process.
         guard_pidfds: list[int] = []
         # Registered before the child's own finalizer: when the process ends, finalizers run in
         # reverse order, and the folder is removed after the child has ended.
         weakref.finalize(self, _remove_folder, self.folder, self.owner, guard_pidfds)
-        # One connection for notifications, and a queue of boundaries for each set of libraries.
-        connections = [messages.packet_pair() for _ in ("notifications", *LIBRARY_COMBINATIONS)]
-        own_ends = [own_end for own_end, _ in connections]
-        server_ends = [server_end for _, server_end in connections]
-        for own_end in own_ends:
-            weakref.finalize(self, own_end.close)
-        self.notifications: socket.socket = own_ends[0]
-        self.queues: dict[str, socket.socket] = dict(zip(LIBRARY_COMBINATIONS, own_ends[1:]))
-        # The order in which `supervisor.main` expects them.
-        inherited_fds = [server_end.fileno() for server_end in server_ends]
-        if folder_lock >= 0:
-            inherited_fds.insert(0, folder_lock)
-        try:
-            self.child = Child(
-                _server_command(level, self.folder), env=_ENVIRONMENT, fds=inherited_fds
-            )
-            reply = self.child.request(asdict(view), SERVER_SECONDS)
-        except (Died, Deadline, OSError) as error:
-            raise ToolFailure(f"the Python server cannot be started: {error}") from error
-        finally:
-            for server_end in server_ends:
-                server_end.close()
-            if folder_lock >= 0:
-                os.close(folder_lock)
+        # The server inherits its ends of the connections, in the order in which they are opened
+        # here: `supervisor.main` expects that order.
+        server_ends: list[socket.socket] = []
+        self.notifications = self._open_connection(server_ends)
+        # From each queue, boundaries are taken whose workers have preloaded the same libraries.
+        self.queues = {
+            libraries: self._open_connection(server_ends) for libraries in LIBRARY_COMBINATIONS
+        }
+        reply = self._start_child(view, folder_lock, server_ends)
         if "refused" in reply:
             self.child.close()
             raise LevelRefused(self.level, reply["refused"])
         if reply["guard"]:
             with contextlib.suppress(ProcessLookupError):
                 guard_pidfds.append(os.pidfd_open(reply["guard"]))
-        self.stop_signal: int = reply["stop"]  # ends a boundary, sent to its init
+        self.stop_signal: int = reply["stop"]  # ends a boundary, sent to its init process
         self.memory: str = reply["memory"]  # how memory is limited, in words
         for queue in self.queues.values():
             queue.settimeout(SERVER_SECONDS)
 
-    def take_boundary(self, libraries: str) -> tuple[dict[str, Any], list[int]]:
-        """Take a boundary with a fresh session from the queue; wait for one if it is empty.
+    def _open_connection(self, server_ends: list[socket.socket]) -> socket.socket:
+        """Open a packet connection to the server, which is yet to be started.
 
         Args:
-            libraries: What its worker has preloaded, one of `KINDS`.
+            server_ends: The server's end is added to this list.
 
         Returns:
-            The message of the server, with `serial` and `folder`, and the descriptors: those of
-            `Boundary.caller_fds`, and last a pidfd of the init.
+            The end of this process, which is closed when this object is deleted.
+        """
+        own_end, server_end = messages.packet_pair()
+        weakref.finalize(self, own_end.close)
+        server_ends.append(server_end)
+        return own_end
+
+    def _start_child(
+        self, view: FileView, folder_lock: int, server_ends: list[socket.socket]
+    ) -> dict[str, Any]:
+        """Start the server process, and wait for its first reply.
+
+        Args:
+            view: The files that programs see.
+            folder_lock: The descriptor that locks the folder; -1 if there is no folder.
+            server_ends: The server's ends of the connections.
+
+        Returns:
+            `{"refused": reason}` if the machine cannot provide the level; otherwise the entries
+            "stop", "memory" and "guard" of `supervisor.main`.
 
         Raises:
-            ToolFailure: The server cannot make one; the message has the reason of the system.
+            ToolFailure: The server did not start.
+        """
+        inherited_fds = [server_end.fileno() for server_end in server_ends]
+        if folder_lock >= 0:
+            inherited_fds.insert(0, folder_lock)
+        try:
+            command = _build_server_command(self.level, self.folder)
+            self.child = Child(command, env=_ENVIRONMENT, fds=inherited_fds)
+            reply: dict[str, Any] = self.child.request(asdict(view), SERVER_SECONDS)
+        except (Died, Deadline, OSError) as error:
+            raise ToolFailure(f"the Python server cannot be started: {error}") from error
+        finally:
+            # The server has its own copies, which also keep the folder locked.
+            for server_end in server_ends:
+                server_end.close()
+            if folder_lock >= 0:
+                os.close(folder_lock)
+        return reply
+
+    def take_boundary(self, libraries: str) -> tuple[dict[str, Any], list[int]]:
+        """Take a boundary, the sandbox of a session and its forks, with a fresh session in it.
+
+        Waits for up to `SERVER_SECONDS` if none is ready.
+
+        Args:
+            libraries: The libraries that its worker has preloaded, one of `LIBRARY_COMBINATIONS`.
+
+        Returns:
+            A pair: the server's message, with the number of the boundary as "serial" and the
+            session's work folder as "folder"; and the descriptors, which are those of
+            `Boundary.caller_fds`, followed by a pidfd of the boundary's init process.
+
+        Raises:
+            ToolFailure: The server cannot make one, or this process may not open its descriptors.
             Died: The server has ended.
         """
-        # If this process had no room for the descriptors they would get lost, and the session with
-        # them. So it first opens as many, and closes them.
-        try:
-            with contextlib.ExitStack() as opened:
-                for _ in range(_DESCRIPTORS_PER_SESSION):
-                    opened.enter_context(self.notifications.dup())
-        except OSError as error:
-            raise ToolFailure(
-                f"no Python session can be opened: {error}; each needs {_DESCRIPTORS_PER_SESSION} "
-                "descriptors: raise the limit (ulimit -n) or close environments"
-            ) from None
+        self._check_descriptor_limit()
         try:
             messages.send_packet(self.notifications, {"want": libraries})
             message, fds = messages.receive_packet(self.queues[libraries])
@@ -211,6 +244,22 @@ class ToolServer:
             raise ToolFailure(f"the Python server cannot make a session: {message['error']}")
         return message, fds
 
+    def _check_descriptor_limit(self) -> None:
+        """Raise ToolFailure if this process may not open as many descriptors as a session needs.
+
+        Descriptors that the kernel cannot deliver are lost, and the session with them. So as many
+        are opened, and closed again, before a session is requested.
+        """
+        try:
+            with contextlib.ExitStack() as duplicates:
+                for _ in range(_DESCRIPTORS_PER_SESSION):
+                    duplicates.enter_context(self.notifications.dup())
+        except OSError as error:
+            raise ToolFailure(
+                f"no Python session can be opened: {error}; each needs {_DESCRIPTORS_PER_SESSION} "
+                "descriptors: raise the limit (ulimit -n) or close environments"
+            ) from None
+
 
 class SessionGroup:
     """A session and its forks, which share a boundary and end together.
@@ -224,7 +273,7 @@ class SessionGroup:
             fork, has the member's number behind a hyphen: "/tmp/home-2".
         init_pidfd: A pidfd of the boundary's init.
         exit_pipe: The reading end of the pipe for reports on the boundary's end.
-        events: A descriptor of the events of the boundary's control group, if it has one.
+        events: If the boundary has a control group, a descriptor of the group's `memory.events`.
     """
 
     def __init__(
@@ -254,24 +303,27 @@ class SessionGroup:
         os.set_blocking(exit_pipe, False)
 
     def add_member(self) -> tuple[int, list[int]]:
-        """Count one more member.
+        """Add a member, a fork of a session, to the group.
 
         Returns:
-            The number of the new member, and the numbers of ended members whose folders are to be
-            removed by whoever makes the new one.
+            A pair: the number of the new member; and the numbers of members that have ended, whose
+            folders the session that forks has to remove.
         """
         with self._lock:
             self.members += 1
             self.last_member += 1
-            removed_now = self.folders_to_remove[:_MAX_FOLDERS_PER_FORK]
-            self.folders_to_remove = self.folders_to_remove[_MAX_FOLDERS_PER_FORK:]
-            return self.last_member, removed_now
+            ended_members = self.folders_to_remove[:_MAX_FOLDERS_REMOVED_PER_FORK]
+            self.folders_to_remove = self.folders_to_remove[_MAX_FOLDERS_REMOVED_PER_FORK:]
+            return self.last_member, ended_members
 
     def remove_member(self, member: int) -> None:
-        """Count one member less; with the last one end all processes, and wait for their end.
+        """Remove a member that has ended; with the last one, kill all processes of the group.
 
         Args:
             member: The number of the member.
+
+        Raises:
+            ToolFailure: The processes did not end in time.
         """
         with self._lock:
             self.members -= 1
@@ -279,7 +331,8 @@ class SessionGroup:
             if self.members or not self.alive:
                 return
             self.alive = False
-        # A process that was forked from the owner only closes its copies of the descriptors.
+        # A fork of the process that started the server does not own the group's processes: it
+        # only closes its copies of the descriptors.
         if self.server.owner == os.getpid():
             self.kill()
             self.wait_for_end()
@@ -290,7 +343,8 @@ class SessionGroup:
 
         To be called before `kill`, which makes the control group and its events disappear.
         """
-        self.out_of_memory |= any(map(was_killed_for_own_limit, self.events))
+        if any(was_killed_for_own_limit(events_fd) for events_fd in self.events):
+            self.out_of_memory = True
         return self.out_of_memory
 
     def kill(self) -> None:
@@ -307,36 +361,39 @@ class SessionGroup:
             )
 
     def read_exit_reports(self, timeout: float) -> None:
-        """Read the reports that the exit pipe has, or gets within `timeout` seconds.
+        """Read the reports on the group's end, and set `exit_status` and `out_of_memory` by them.
 
-        They set `exit_status` and `out_of_memory`. If the pipe ends without any report, the server
-        has died, and `lost` is set.
+        `server_died` is set if the pipe ends without a report.
+
+        Args:
+            timeout: Seconds to wait for the first report.
         """
         with self._lock:
             if not self.alive or not messages.wait_until_readable(self.exit_pipe, timeout):
                 return
             reports = messages.read_exit_reports(self.exit_pipe)
-            self.server_died = not reports and self.exit_status is None and not self.out_of_memory
-            for report, value in reports:
-                if report == messages.MEMORY:
+            end_was_reported = self.exit_status is not None or self.out_of_memory
+            self.server_died = not reports and not end_was_reported
+            for report_kind, value in reports:
+                if report_kind == messages.MEMORY:
                     self.out_of_memory = True
                 else:
                     self.exit_status = value
 
-    def notify_server_of_call(self, memory: int, until: float | None) -> None:
+    def notify_server_of_call(self, memory_per_member: int, deadline: float | None) -> None:
         """Tell the server that a call begins or has ended, so that it enforces the limits.
 
         Args:
-            memory: Bytes of memory that each member may use.
-            until: When the call is to end, by `time.monotonic`; None if it has ended.
+            memory_per_member: Bytes of memory that each member may use.
+            deadline: When the call has to end, by `time.monotonic`; None if it has ended.
         """
         notification = {
             "serial": self.serial,
-            "memory": memory * self.members,
-            "until": until,
+            "memory": memory_per_member * self.members,
+            "until": deadline,
             "members": self.members,
         }
-        # A server that has ended took its sessions along, which the caller finds out.
+        # If the server has ended, so have its sessions: the caller notices that by itself.
         with contextlib.suppress(OSError):
             messages.send_packet(self.server.notifications, notification)
 
@@ -345,8 +402,10 @@ def was_killed_for_own_limit(events: int) -> bool:
     """Return whether the kernel has killed processes of a control group for the group's own limit.
 
     Args:
-        events: A descriptor of the group's `memory.events`. If the group is gone, the result is
-            False.
+        events: A descriptor of the group's `memory.events`.
+
+    Returns:
+        Also False if the group does not exist any more.
     """
     with contextlib.suppress(OSError):
         return bool(_KILLED_FOR_OWN_LIMIT.search(os.pread(events, 4096, 0)))
@@ -358,9 +417,10 @@ _servers: dict[str, ToolServer] = {}  # by level and packages, joined with space
 
 
 def current_server(level: str, packages: tuple[str, ...] = ()) -> ToolServer:
-    """Return this process's server for a level and packages.
+    """Return this process's server for an isolation level and packages.
 
-    A server is started if there is none yet, or if it has died; this raises as `ToolServer` does.
+    The server is started if it does not run yet, or if it has died; the errors are those of
+    `ToolServer`.
     """
     key = " ".join((level, *packages))
     with _lock:
@@ -381,16 +441,16 @@ def _forget_servers() -> None:
 os.register_at_fork(after_in_child=_forget_servers)
 
 
-def _server_command(level: str, folder: str) -> list[str]:
-    """Return the command line that starts a server.
+def _build_server_command(level: str, folder: str) -> list[str]:
+    """Build the command line that starts a server; `Child` appends the inherited descriptors.
 
     Args:
         level: The isolation level.
         folder: The folder below which sessions work; "" at level `namespaces`.
     """
-    # Not -I: it would ignore the hash seed, and the order in which sets print would differ from run
-    # to run. -S, without site: installed packages may put modules and finders into every process
-    # that imports it.
+    # -S: without the module `site`, by which installed packages may put modules and finders into
+    # every process. -s and -P: without the user's packages and the current folder. Not -I, which
+    # would ignore PYTHONHASHSEED: sets would print in an order that differs from run to run.
     options = ["-S", "-s", "-P"]
     boot_program = _BOOT.format(package=__package__)
     package_root = str(Path(__file__).resolve().parents[3])
@@ -412,9 +472,10 @@ def _make_locked_folder() -> tuple[str, int]:
         The folder, and a descriptor that locks it.
     """
     while True:
-        folder = tempfile.mkdtemp(prefix=PREFIX)
+        folder = tempfile.mkdtemp(prefix=SERVER_FOLDER_PREFIX)
         lock = try_to_lock_folder(folder)
-        # Otherwise a guard has taken it for one that a dead server left behind, and removes it.
+        # Another server's guard may have locked it first: it takes the folder for one that a dead
+        # server has left behind, and removes it.
         if lock is not None:
             return folder, lock
 
@@ -424,10 +485,11 @@ def _remove_folder(folder: str, owner: int, guard_pidfds: list[int]) -> None:
 
     Args:
         folder: The folder; "" if the server has none.
-        owner: The process that started the server: its forks remove nothing.
-        guard_pidfds: A pidfd of the guard, if it is known.
+        owner: The process that started the server. Forks of that process remove nothing.
+        guard_pidfds: A pidfd of the guard; empty if the guard is not known.
     """
-    if folder and os.getpid() == owner:
-        remove_folder(folder)
-        for guard_pidfd in guard_pidfds:
-            reap_guard(guard_pidfd)
+    if not folder or os.getpid() != owner:
+        return
+    remove_folder(folder)
+    for guard_pidfd in guard_pidfds:
+        reap_guard(guard_pidfd)

@@ -26,13 +26,13 @@ from ..isolation import linux
 from ..isolation.levels import remove_folder
 
 # Of the folders of servers. Not that of earlier versions, which did not lock theirs.
-PREFIX = "python-tool-server-"
-NAME = "python-guard"  # of a guard's process, as `ps` shows it
+SERVER_FOLDER_PREFIX = "python-tool-server-"
+GUARD_NAME = "python-guard"  # of a guard's process, as `ps` shows it
 
-_FOLDER_NAME = re.compile(PREFIX + r"(\w{8})")  # as `tempfile.mkdtemp` makes them
+_FOLDER_NAME = re.compile(SERVER_FOLDER_PREFIX + r"(\w{8})")  # as `tempfile.mkdtemp` makes them
 _RLIMIT_LOCKS = 10  # the limit that carries the mark; it has had no effect since Linux 2.4
 # The mark in `/proc/PID/limits`: "Max file locks   123   123   locks".
-_MARK = re.compile(rb"^Max file locks +\d+ +(\d+) ", re.MULTILINE)
+_MARK_IN_LIMITS = re.compile(rb"^Max file locks +\d+ +(\d+) ", re.MULTILINE)
 # Seconds in which inits end their descendants by themselves, and between two checks of that.
 _SELF_END_SECONDS = 1.0
 _SELF_END_CHECK_INTERVAL = 0.01
@@ -51,7 +51,8 @@ def compute_mark(folder: str) -> int:
 def mark_this_process(folder: str) -> None:
     """Mark this process, the server that has this folder, and all processes that it will start."""
     mark = compute_mark(folder)
-    # Refused within a session of another server, which itself ends all processes of the session.
+    # It is refused if this server runs within a session of another one, which has set the limit.
+    # That one ends all processes of its sessions, including this server.
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
 
@@ -59,22 +60,24 @@ def mark_this_process(folder: str) -> None:
 def start_guard(folder: str, lock: int) -> tuple[socket.socket, int]:
     """Start the guard of this server.
 
-    Two forks make it no child of this process, which must not be a subreaper meanwhile.
+    It is forked by way of a process that exits, so that it is no child of this process: whoever
+    kills this process's tree does not find it. This process must not be a subreaper meanwhile.
 
     Args:
         folder: The server's folder.
         lock: The descriptor that locks the folder.
 
     Returns:
-        The socket on which the guard gets the serials of boundaries whose folders it is to remove,
-        and answers each when that is done; and its process number, 0 if it was killed at once,
-        which the socket will show too.
+        A pair: the socket to the guard, and the guard's process number, which is 0 if it was killed
+        at once. The number of a boundary that is sent on the socket has the guard remove the
+        boundary's folder, and send the number back when that is done.
     """
     server_end, guard_end = messages.packet_pair()
     middle_pid = os.fork()
-    if not middle_pid:
+    if middle_pid == 0:  # this is the process that exits
         try:
-            if not os.fork():
+            guard_pid = os.fork()
+            if guard_pid == 0:
                 os.setsid()
                 _run_guard(guard_end, folder, lock)
         finally:
@@ -82,8 +85,9 @@ def start_guard(folder: str, lock: int) -> tuple[socket.socket, int]:
     with contextlib.suppress(ChildProcessError):  # it has ended, and the kernel has reaped it
         os.waitpid(middle_pid, 0)
     guard_end.close()
-    guard_pid = int(server_end.recv(messages.MAX_PACKET) or b"0")
-    return server_end, guard_pid
+    # The guard first sends its process number; the packet is empty if it was killed before.
+    greeting = server_end.recv(messages.MAX_PACKET)
+    return server_end, int(greeting or b"0")
 
 
 def reap_guard(guard_pidfd: int) -> None:
@@ -94,20 +98,26 @@ def reap_guard(guard_pidfd: int) -> None:
     """
     try:
         with contextlib.suppress(ChildProcessError):
-            options = os.WEXITED | os.WNOHANG
-            has_ended = os.waitid(os.P_PIDFD, guard_pidfd, options) is not None
-            if not has_ended and messages.wait_until_readable(guard_pidfd, _GUARD_END_SECONDS):
-                os.waitid(os.P_PIDFD, guard_pidfd, options)
+            reap_if_ended = os.WEXITED | os.WNOHANG
+            is_reaped = os.waitid(os.P_PIDFD, guard_pidfd, reap_if_ended) is not None
+            # A pidfd becomes readable when its process ends.
+            if not is_reaped and messages.wait_until_readable(guard_pidfd, _GUARD_END_SECONDS):
+                os.waitid(os.P_PIDFD, guard_pidfd, reap_if_ended)
     finally:
         os.close(guard_pidfd)
 
 
 def _run_guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
-    """Be the guard: clean up after dead servers, remove folders on request, then everything.
+    """Remove folders of sessions on request, and clean up when the server has ended; then exit.
 
-    The arguments are those of `start_guard`, with the guard's end of the socket.
+    At first it cleans up after other servers that were killed together with their guards.
+
+    Args:
+        requests: The guard's end of the socket to the server; see `start_guard`.
+        folder: The server's folder.
+        lock: The descriptor that locks the folder.
     """
-    linux.set_process_name(NAME)
+    linux.set_process_name(GUARD_NAME)
     for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.SIG_IGN)
     # It keeps the socket and the lock, as 3 and 4, and closes all other descriptors of the server.
@@ -117,7 +127,10 @@ def _run_guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
     try:
         requests.send(b"%d" % os.getpid())
         _clean_up_after_dead_servers(Path(folder).parent)
-        while serial := requests.recv(messages.MAX_PACKET):  # empty when the server has ended
+        while True:
+            serial = requests.recv(messages.MAX_PACKET)
+            if not serial:  # the server has ended
+                break
             remove_folder(f"{folder}/{int(serial)}")
             requests.send(serial)
     finally:
@@ -127,9 +140,10 @@ def _run_guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
 
 def _clean_up_after_dead_servers(temporary_folder: Path) -> None:
     """Clean up after servers that were killed together with their guards."""
-    for path in temporary_folder.glob(f"{PREFIX}*"):
+    for path in temporary_folder.glob(f"{SERVER_FOLDER_PREFIX}*"):
         if not _FOLDER_NAME.fullmatch(path.name):
             continue
+        # The folder of a server that lives, or whose guard lives, is locked.
         lock = try_to_lock_folder(str(path))
         if lock is not None:
             _clean_up_after_server(str(path))
@@ -140,8 +154,8 @@ def try_to_lock_folder(folder: str) -> int | None:
     """Lock a folder that belongs to this user.
 
     Returns:
-        The descriptor that locks it. None if it is locked already, is no folder or that of another
-        user, or has disappeared.
+        The descriptor that locks it. None if it is locked already, is not a folder, belongs to
+        another user, or does not exist any more.
     """
     try:
         folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -150,9 +164,10 @@ def try_to_lock_folder(folder: str) -> int | None:
     with contextlib.suppress(OSError):
         fcntl.flock(folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         status = os.fstat(folder_fd)
+        belongs_to_user = status.st_uid == os.geteuid()
         # Another guard may have removed the folder between opening and locking: then the path is
         # that of no folder, or of a new one.
-        if status.st_uid == os.geteuid() and os.path.samestat(status, os.lstat(folder)):
+        if belongs_to_user and os.path.samestat(status, os.lstat(folder)):
             return folder_fd
     os.close(folder_fd)
     return None
@@ -167,19 +182,24 @@ def _clean_up_after_server(folder: str) -> None:
 
 
 def _wait_for_marked_processes(mark: int) -> None:
-    """Wait a while for processes to end by themselves: inits do so when their server has ended.
+    """Wait up to a second for marked processes to end by themselves.
 
-    If a session's process was killed at once, while its init lives, the init would report it as one
-    that its own program has killed.
+    The inits end themselves and their descendants when their server has ended. If a session's
+    process were killed before its init, the init would report that its own program has killed it.
     """
     deadline = time.monotonic() + _SELF_END_SECONDS
-    while time.monotonic() < deadline and any(_has_mark(pid, mark) for pid in _list_processes()):
+    while time.monotonic() < deadline:
+        if not any(_has_mark(pid, mark) for pid in _list_processes()):
+            return
         time.sleep(_SELF_END_CHECK_INTERVAL)
 
 
 def kill_marked_processes(mark: int) -> None:
-    """Kill all processes with a mark but this one, until there is none."""
-    # Processes that are known to have no such mark, which need not be looked at again.
+    """Kill all processes with a mark, except this one, until a search finds none.
+
+    One search may not be enough, since a process may fork before it is killed.
+    """
+    # Processes that were found to have no such mark are not looked at again.
     unmarked_pids = {os.getpid()}
     while True:
         killed_any = False
@@ -197,13 +217,13 @@ def _kill_if_marked(pid: int, mark: int, unmarked_pids: set[int]) -> bool:
     Args:
         pid: The process.
         mark: The mark.
-        unmarked_pids: Gets the process if it has no such mark.
+        unmarked_pids: The process is added to this set if it does not have the mark.
 
     Returns:
         Whether it was killed.
     """
-    # The mark is checked after the pidfd was opened: the pidfd stays that of the process which was
-    # checked, whichever process gets the number later.
+    # The pidfd is opened before the mark is checked. If the process ends after the check, and its
+    # number is given to another one, the pidfd does not refer to that one.
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -225,9 +245,9 @@ def _list_processes() -> list[int]:
 
 
 def _has_mark(pid: int, mark: int) -> bool:
-    """Return whether a process lives, has a mark, and is not this one."""
+    """Return whether a process is alive, has a mark, and is not this process."""
     try:
-        match = _MARK.search(linux.read_proc(f"/proc/{pid}/limits"))
+        match = _MARK_IN_LIMITS.search(linux.read_proc(f"/proc/{pid}/limits"))
         if match is None or int(match[1]) != mark:
             return False
         return pid != os.getpid() and not _is_zombie(pid)

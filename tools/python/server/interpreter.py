@@ -1,8 +1,8 @@
 """The child side of a session: it runs the agent's programs in one namespace.
 
 The namespace lives as long as the process. What a program writes goes to a pipe that the parent
-reads while the program runs; the socket only carries how a call of a session ended. A program that
-is run `once` says that with its exit code, as every process does.
+reads while the program runs. The socket only carries how a call of a session ended. A program that
+is run `once` ends its process, whose exit code tells the same.
 
 A program may replace any function of any module. Whatever is used after a program has run is
 therefore bound when this module is imported, or given as an argument's default.
@@ -66,11 +66,12 @@ class Interpreter:
         self.output = output
         self.folder = folder
         self.mapped_bytes = mapped_bytes
-        self.calls = 0
+        self.calls = 0  # the programs that were run so far
         main_module = types.ModuleType("__main__")
         main_module.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = main_module
         self.namespace = main_module.__dict__
+        # As at the prompt: no arguments, and modules are looked up in the current folder first.
         sys.argv = [""]
         sys.path[:] = ["", *filter(None, sys.path)]
         threading.excepthook = self._report_in_thread
@@ -93,35 +94,48 @@ class Interpreter:
         while True:
             message, fds = messages.receive_packet(self.control)
             if "code" in message:
-                code = os.pread(fds[0], os.fstat(fds[0]).st_size, 0).decode()
-                messages.close_descriptors(*fds)
-                messages.set_resource_limit(
-                    resource.RLIMIT_AS, self.mapped_bytes + message["memory"]
-                )
-                if message["once"]:
-                    self._keep_only_standard_streams()
-                own_pid = _getpid()
-                error = self.run(code)
-                # A child that the program has forked comes to the program's end too, and exits.
-                if message["once"] or _getpid() != own_pid:
-                    _exit(self.finish(error))
-                self._send_answer(message["key"], SessionAnswer("status", self.settle(error)))
+                self._serve_program(message, fds)
                 continue
             answer = fork(self, message["fork"], message["left"], fds)
             if answer is not None:
                 self._send_answer(message["key"], answer)
 
+    def _serve_program(self, message: dict[str, Any], fds: list[int]) -> None:
+        """Run a program that the parent has sent, and answer with the status of the call.
+
+        Args:
+            message: The request. "memory" is the bytes that the program may use. "once" is whether
+                the process ends with the program, and its exit code is the answer. "key" has to be
+                in the answer.
+            fds: The descriptor of a file in memory with the program.
+        """
+        code_fd = fds[0]
+        code = os.pread(code_fd, os.fstat(code_fd).st_size, 0).decode()
+        messages.close_descriptors(*fds)
+        messages.set_resource_limit(resource.RLIMIT_AS, self.mapped_bytes + message["memory"])
+        if message["once"]:
+            self._keep_only_standard_streams()
+        own_pid = _getpid()
+        error = self.run(code)
+        # If the program has forked, its child returns from `run` as well. It must not answer.
+        is_forked_child = _getpid() != own_pid
+        if message["once"] or is_forked_child:
+            exit_code = self.finish_process(error)
+            _exit(exit_code)
+        status = self.finish_call(error)
+        self._send_answer(message["key"], SessionAnswer("status", status))
+
     def run(self, code: str) -> BaseException | None:
         """Run a program, and print the value of its last statement if that is an expression.
 
         Returns:
-            The exception that ended the program early, None if there was none. Its traceback is
+            The exception that ended the program early; None if there was none. Its traceback is
             printed, unless it is a SystemExit.
         """
         self._open_standard_streams()
         self.calls += 1
-        # Each call has its own file name: the lines of a function, which a traceback shows, are
-        # looked up in the call that defined it.
+        # Each call has its own file name, so that a traceback shows the right lines of a function
+        # that an earlier call has defined.
         filename = f"<python {self.calls}>"
         linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
         try:
@@ -129,6 +143,7 @@ class Interpreter:
             last_expression: list[ast.stmt] = []
             if tree.body and isinstance(tree.body[-1], ast.Expr):
                 last_expression = [tree.body.pop()]
+            # dont_inherit: the `__future__` imports of this module are not those of the program.
             exec(compile(tree, filename, "exec", dont_inherit=True), self.namespace)
             if last_expression:
                 # Compiled as "single", an expression prints its value, as at the prompt.
@@ -141,23 +156,17 @@ class Interpreter:
             return error
         return None
 
-    def settle(self, error: BaseException | None) -> str:
-        """End a call of a session: wait for the program's threads and run its exit handlers.
+    def finish_call(self, error: BaseException | None) -> str:
+        """End a call of a session: wait for the program's threads, and run its exit handlers.
 
         Args:
-            error: What ended the program early, if anything.
+            error: The exception that ended the program early, if any.
 
         Returns:
             The status of the call: "ok", "error" or "memory".
         """
         try:
-            # Idle threads of an executor wait for more work, and end only with the process.
-            futures = sys.modules.get("concurrent.futures.thread")
-            executor_threads = getattr(futures, "_threads_queues", {})
-            for thread in _enumerate_threads():
-                if thread is _current_thread() or thread.daemon or thread in executor_threads:
-                    continue
-                thread.join()
+            self._join_threads()
             _run_exit_handlers()
         except BaseException as late_error:
             self._report_error(late_error)
@@ -170,30 +179,42 @@ class Interpreter:
             self._write_output(f"SystemExit: {error.code}\n")
         return "error"
 
-    def finish(self, error: BaseException | None) -> int:
-        """End a program that is run `once`, in the order in which CPython does.
+    def _join_threads(self) -> None:
+        """Wait for the threads that a program has started, except those that never end."""
+        # Idle threads of an executor wait for more work, and end only with the process.
+        futures = sys.modules.get("concurrent.futures.thread")
+        executor_threads = getattr(futures, "_threads_queues", {})
+        for thread in _enumerate_threads():
+            if thread is _current_thread() or thread.daemon or thread in executor_threads:
+                continue
+            thread.join()
+
+    def finish_process(self, error: BaseException | None) -> int:
+        """Do what CPython does at the end of a process, in the same order.
 
         Args:
-            error: What ended the program early, if anything.
+            error: The exception that ended the program early, if any. If it is a MemoryError, the
+                process is killed with `MEMORY_SIGNAL`, so that the parent recognises it.
 
         Returns:
             The exit code, from 0 to 255.
         """
         exit_code = 0 if error is None else 1
         if isinstance(error, SystemExit):
-            # `sys.exit(3)` sets the exit code; `sys.exit("text")` prints the text and means 1.
+            # `sys.exit(3)` sets the exit code. `sys.exit("text")` prints the text, and the exit
+            # code is 1.
             if isinstance(error.code, int | None):
                 exit_code = error.code or 0
             if error.code is not None and error.code != exit_code:
                 self._write_output(f"{error.code}\n")
-        steps = (
+        final_steps = (
             _shutdown_threads,
             _run_exit_handlers,
             self._clear_namespace,
             _collect_garbage,
             self._flush_standard_streams,
         )
-        for step in steps:
+        for step in final_steps:
             try:
                 step()
             except BaseException as late_error:
@@ -203,7 +224,7 @@ class Interpreter:
         return exit_code & 0xFF
 
     def _send_answer(self, key: str, answer: SessionAnswer) -> None:
-        # Spelled out, since a program may have changed what the json module does. One write is one
+        # Without the json module, whose functions a program may have replaced. One write is one
         # packet.
         text = f'{{"{answer.name}": "{answer.value}", "key": "{key}"}}'
         _write(self.control.fileno(), text.encode())
@@ -211,21 +232,27 @@ class Interpreter:
     def _clear_namespace(self) -> None:
         """Release the program's namespace, as CPython does at its end."""
         main_module = sys.modules.pop("__main__", None)
-        main_reference = None
-        if isinstance(main_module, types.ModuleType):
-            main_reference = weakref.ref(main_module)
+        # A program may have put any object in its place.
+        if not isinstance(main_module, types.ModuleType):
+            del main_module
+            self.namespace = {}
+            _collect_garbage()
+            return
+        # Without the references of this process only those of the program keep the module alive.
+        weak_module = weakref.ref(main_module)
         del main_module
         self.namespace = {}
         _collect_garbage()
-        surviving_module = None if main_reference is None else main_reference()
+        surviving_module = weak_module()
         if surviving_module is None:
             return
-        # Something still refers to the module: its variables become None, the private ones first.
-        for private in (True, False):
-            for name in list(surviving_module.__dict__):
+        # CPython then sets its variables to None, those with one leading underscore first.
+        variables = surviving_module.__dict__
+        for private_pass in (True, False):
+            for name in list(variables):
                 is_private = name[:1] == "_" and name[:2] != "__"
-                if name != "__builtins__" and is_private == private:
-                    surviving_module.__dict__[name] = None
+                if name != "__builtins__" and is_private == private_pass:
+                    variables[name] = None
 
     def _flush_standard_streams(self) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -233,7 +260,7 @@ class Interpreter:
                 stream.flush()
 
     def _open_standard_streams(self) -> None:
-        """Direct standard output and errors to the pipe: earlier code may have changed them."""
+        """Direct standard output and errors to the pipe, whatever earlier code did to them."""
         for number in (1, 2):
             if number != self.output:
                 _dup2(self.output, number)
@@ -241,15 +268,15 @@ class Interpreter:
         sys.stderr = _make_stream(2)
 
     def _keep_only_standard_streams(self) -> None:
-        """Close all other descriptors, so that a program finds those of a plain process.
+        """Close all descriptors but 0 to 2, so that a program that is run `once` finds only these.
 
-        The socket is not needed any more: nobody will ask for another program.
+        The socket is not needed any more, since no other program will follow.
         """
         for number in (1, 2):
             _dup2(self.output, number)
         self.control.close()
         os.close(self.output)
-        self.output = 2
+        self.output = 2  # a copy of it
 
     def _report_in_thread(self, args: threading.ExceptHookArgs) -> None:
         """Print the exception that ended a thread; the `threading.excepthook`."""
@@ -270,11 +297,12 @@ class Interpreter:
         """Print the traceback of an exception, or only its type if that fails."""
         try:
             self._write_output(_format_traceback(error))
-        # The agent's own exceptions may fail to print, and memory may be used up.
+        # An exception class of the agent may have a broken `__str__`, or memory may be used up.
         except BaseException:
             self._write_output(f"{type(error).__name__}\n")
 
     def _write_output(self, text: str) -> None:
+        # The kernel may take only a part at once. Lone surrogates are written as escapes.
         unwritten = memoryview(text.encode(errors="backslashreplace"))
         while unwritten:
             written_bytes = _write(self.output, unwritten)
@@ -296,34 +324,42 @@ def _format_traceback(
 ) -> str:
     """Return the traceback of an exception with only the lines of the agent's programs.
 
-    The frames of this package and of libraries are left out, and each program's file, such as
-    "<python 3>", is called "<python>".
+    The frames of this package and of libraries are left out. The file of a program, such as
+    "<python 3>" for the third call, is called "<python>".
 
     Args:
         error: The exception.
         from_exception: The original function, since a program may have replaced it.
     """
     report = from_exception(error, compact=True)
-    # The report contains others: of the cause, the context, and the exceptions of a group.
+    # The report contains those of the cause, of the context, and of the exceptions of a group.
     pending_reports: list[traceback.TracebackException | None] = [report]
     while pending_reports:
-        part = pending_reports.pop()
-        if part is None:
+        pending_report = pending_reports.pop()
+        if pending_report is None:
             continue
-        part.stack[:] = [frame for frame in part.stack if frame.filename.startswith("<python ")]
-        for frame in part.stack:
-            frame.line  # noqa: B018 - has the line looked up by the file name, before that changes
-            frame.filename = "<python>"
-        # The file of a SyntaxError, which other reports lack.
-        if getattr(part, "filename", "").startswith("<python "):
-            part.filename = "<python>"
-        pending_reports += [part.__cause__, part.__context__]
-        pending_reports += getattr(part, "exceptions", None) or ()
+        _keep_program_frames(pending_report)
+        pending_reports += [pending_report.__cause__, pending_report.__context__]
+        pending_reports += getattr(pending_report, "exceptions", None) or ()
     text = "".join(report.format())
     # From Python 3.12 on the report itself says "Did you mean: 'name'?".
     if sys.version_info < (3, 12) and isinstance(error, NameError | AttributeError):
         return _add_suggestion(error, text)
     return text
+
+
+def _keep_program_frames(report: traceback.TracebackException) -> None:
+    """Drop the frames of a report that are not from programs, and call the others' file "<python>".
+
+    Reports that it contains are not changed.
+    """
+    report.stack[:] = [frame for frame in report.stack if frame.filename.startswith("<python ")]
+    for frame in report.stack:
+        frame.line  # noqa: B018 - looks the line up by the file name, before that is changed
+        frame.filename = "<python>"
+    # Only the report of a SyntaxError has a file itself: the one with the bad syntax.
+    if getattr(report, "filename", "").startswith("<python "):
+        report.filename = "<python>"
 
 
 def _add_suggestion(error: BaseException, text: str) -> str:
@@ -332,16 +368,21 @@ def _add_suggestion(error: BaseException, text: str) -> str:
     Args:
         error: The exception.
         text: Its traceback, without a suggestion.
+
+    Returns:
+        The traceback, with the suggestion if there is one.
     """
+    # Up to Python 3.11 only the interpreter itself finds suggestions, and prints them.
     program_stderr = sys.stderr
     sys.stderr = io.StringIO()
     try:
         _print_exception(type(error), error, error.__traceback__)
-        interpreters_text = sys.stderr.getvalue().rstrip("\n")
+        printed_text = sys.stderr.getvalue().rstrip("\n")
     finally:
         sys.stderr = program_stderr
     last_line = text.rstrip("\n").rpartition("\n")[2]
-    _, last_line_found, suggestion = interpreters_text.rpartition(last_line)
-    if last_line_found and suggestion.startswith(". Did you mean"):
+    # What follows the last line in the printed text is the suggestion.
+    _, found_line, suggestion = printed_text.rpartition(last_line)
+    if found_line and suggestion.startswith(". Did you mean"):
         return f"{text.rstrip()}{suggestion}\n"
     return text

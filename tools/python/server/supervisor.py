@@ -7,8 +7,8 @@ then on talks to the worker directly; this process is only told when a call begi
 long as a boundary lives, this process checks how much it uses, and ends it if it exceeds a limit
 or if its call does not end in time.
 
-`main` sets the process up and `Supervisor.serve` is its loop. The methods of `Supervisor` follow
-the life of a boundary: begun, prepared, forked, handed out, checked, discarded.
+`main` sets the process up, and `Supervisor.serve` is its loop. The methods of `Supervisor` are in
+the order of a boundary's life: it is begun, prepared, forked, handed out, checked and discarded.
 """
 
 import contextlib
@@ -61,9 +61,11 @@ _KILLED_INIT_END_SECONDS = 0.02
 
 
 def main(level: str, folder: str) -> None:
-    """Serve the parent until it goes away.
+    """Serve the parent process, as the server process of the Python tool, until the parent ends.
 
-    The parent passes its sockets as inherited descriptors, whose numbers end the command line.
+    The command line ends with the numbers of the descriptors that the parent passes: the lock of
+    the folder, if there is a folder; the socket for notifications; a queue for each of
+    `LIBRARY_COMBINATIONS`; and the socket to the parent.
 
     Args:
         level: The isolation level of all boundaries of this server.
@@ -71,16 +73,15 @@ def main(level: str, folder: str) -> None:
             has a file system in memory.
     """
     _disable_address_randomisation()
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
-    notifications, *queues, parent = messages.inherited_sockets(len(LIBRARY_COMBINATIONS) + 2)
-    # The lock of the folder precedes the sockets: notifications, a queue for each of KINDS, parent.
-    lock = int(sys.argv[-len(LIBRARY_COMBINATIONS) - 3]) if folder else -1
+    _, max_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max_descriptors, max_descriptors))
+    socket_count = len(LIBRARY_COMBINATIONS) + 2
+    notifications, *queues, parent = messages.inherited_sockets(socket_count)
+    folder_lock = int(sys.argv[-socket_count - 1]) if folder else -1
     view = FileView(**messages.read_frame(parent))
+    # Before `_prepare_level`, which moves this process into a file tree without control groups.
     control_groups: Groups | None = None
     try:
-        # First, since the file tree of programs, into which `_prepare_level` moves, shows no
-        # control groups.
         control_groups = Groups()
         memory_mode = "limited by the kernel, and counted twenty times a second"
     except OSError as error:
@@ -95,7 +96,7 @@ def main(level: str, folder: str) -> None:
         return
     if folder:
         mark_this_process(folder)
-    supervisor = Supervisor(parent, level, folder, control_groups, lock)
+    supervisor = Supervisor(parent, level, folder, control_groups, folder_lock)
     if folder:
         supervisor.start_new_guard()
     messages.write_frame(
@@ -114,11 +115,11 @@ def _disable_address_randomisation() -> None:
     Programs that print addresses, such as the default `repr` of an object, then print the same from
     run to run.
     """
-    with contextlib.suppress(OSError):  # some containers forbid it, and do without
+    with contextlib.suppress(OSError):  # some containers forbid it: addresses then differ
         if linux.personality(_QUERY_PERSONALITY) & linux.ADDR_NO_RANDOMIZE:
             return
         linux.personality(linux.ADDR_NO_RANDOMIZE)
-        # Only if the kernel has accepted it: otherwise this process would restart for ever.
+        # Only if the kernel has accepted the change: otherwise this process would restart forever.
         if linux.personality(_QUERY_PERSONALITY) & linux.ADDR_NO_RANDOMIZE:
             os.execv(sys.executable, sys.orig_argv)
 
@@ -138,9 +139,10 @@ def _prepare_level(level: str, view: FileView) -> None:
     if level == "namespaces":
         enter_namespaces(view)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # The kernel reaps ended processes, including the workers of a dead zygote, which nobody else
-    # would reap; until they are reaped, their boundaries would not end.
+    # The kernel reaps the children of this process. Among them are the workers of a zygote that has
+    # died, which nobody else would reap, and a boundary ends only when its processes are reaped.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Find out now, rather than at the first request, whether an init can prepare its namespaces.
     if level == "namespaces":
         trial_boundary = Boundary("", HOME)
         message, _ = messages.receive_packet(trial_boundary.start_init())
@@ -154,26 +156,27 @@ class Poller(selectors.DefaultSelector):
     """Calls functions when descriptors become readable."""
 
     def call_when_readable(self, fd: int, callback: Callable[[], None]) -> None:
-        """Have `wait` call a function whenever the descriptor is readable."""
+        """Have `wait` call a function, without arguments, whenever a descriptor is readable."""
         self.register(fd, selectors.EVENT_READ, callback)
 
     def forget(self, fd: int) -> None:
-        """Wait no more for a descriptor that is still open; harmless if it was never waited for."""
+        """Stop waiting for a descriptor, before it is closed; harmless if it is not waited for."""
         with contextlib.suppress(KeyError, ValueError):
             self.unregister(fd)
 
     def wait(self, until: float) -> None:
-        """Wait for descriptors once, and call the functions of those that are readable.
+        """Wait until some descriptors are readable, and call their functions.
 
         Args:
             until: When to return at the latest, by `time.monotonic()`; `math.inf` for no limit.
         """
         timeout = None if until == math.inf else until - time.monotonic()
         for key, _ in self.select(timeout):
-            # A function that was called just before may have closed this descriptor, and its number
-            # may be that of a new one by now.
+            # A function that was called just before may have closed this descriptor, and a new one
+            # may have got its number.
             if self.get_map().get(key.fd) is key:
-                key.data()
+                callback = key.data
+                callback()
 
 
 class Supervisor:
@@ -184,7 +187,7 @@ class Supervisor:
         level: The isolation level of all boundaries.
         folder: The folder below which sessions work; "" at level `namespaces`.
         control_groups: Makes a control group for each boundary; None if the machine allows none.
-        lock: The descriptor that locks `folder`; -1 if there is none.
+        folder_lock: The descriptor that locks `folder`; -1 if there is none.
     """
 
     def __init__(
@@ -193,13 +196,13 @@ class Supervisor:
         level: str,
         folder: str,
         control_groups: Groups | None = None,
-        lock: int = -1,
+        folder_lock: int = -1,
     ) -> None:
         self.parent = parent
         self.level = level
         self.folder = folder
         self.control_groups = control_groups
-        self.lock = lock
+        self.folder_lock = folder_lock
         self.guard: socket.socket | None = None
         self.guard_pid = 0
         # Serials of the boundaries whose folders the guard has yet to remove.
@@ -209,6 +212,7 @@ class Supervisor:
         self.queues: dict[str, socket.socket] = {}
         self.stocks: dict[str, Stock] = {}
         self.zygotes: dict[str, Zygote] = {}
+        # Those that have not ended, by serial, which is their number.
         self.boundaries: dict[int, Boundary] = {}
         self.last_serial = 0
         self.restock_at = math.inf  # by `time.monotonic()`
@@ -222,7 +226,8 @@ class Supervisor:
             notifications: The socket on which the parent asks for boundaries and reports calls.
             queues: For each combination of libraries, the socket into which finished boundaries go.
         """
-        # Processes that outlive their init become children of this one: see `kill_strays`.
+        # Processes that outlive their init become children of this one, and `kill_strays` kills
+        # them.
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         self.queues = queues
         self.stocks = {libraries: Stock() for libraries in queues}
@@ -231,7 +236,7 @@ class Supervisor:
         self.poller.call_when_readable(
             notifications.fileno(), lambda: self.on_notification(notifications)
         )
-        # Only to end the wait: the loop itself finds out that the parent has ended.
+        # The function does nothing: the socket ends the wait, and the loop's condition the loop.
         self.poller.call_when_readable(self.parent.fileno(), lambda: None)
         last_check = time.monotonic()
         while not messages.wait_until_readable(self.parent, 0):
@@ -246,6 +251,7 @@ class Supervisor:
 
     def choose_check_interval(self) -> float:
         """Return the seconds between two checks of limits; `math.inf` if no boundary is in use."""
+        # The memory limit of a boundary is 0 until its first call.
         used_boundaries = [
             boundary for boundary in self.boundaries.values() if boundary.memory_limit
         ]
@@ -256,17 +262,16 @@ class Supervisor:
         return IDLE_CHECK_INTERVAL
 
     def on_notification(self, notifications: socket.socket) -> None:
-        """Receive a message of the parent: it wants a boundary, or a call begins or has ended."""
+        """Receive a message of the parent: it wants a boundary, or a call begins or has ended.
+
+        Args:
+            notifications: The socket for these messages. `{"want": libraries}` asks for a boundary,
+                the sandbox of a session and its forks. A call is reported with the keys of
+                `SessionGroup.notify_server_of_call`.
+        """
         message, _ = messages.receive_packet(notifications)
         if "want" in message:
-            stock = self.stocks[message["want"]]
-            stock.requested += 1
-            if stock.delivered <= stock.requested:
-                self.begin_missing_boundaries()
-            else:
-                # One that is ready serves the call that begins now; making more would only slow
-                # that call down.
-                self.restock_at = time.monotonic() + _PAUSE_AFTER_CALL_BEGAN
+            self.on_boundary_request(message["want"])
             return
         serial = message["serial"]
         boundary = self.boundaries.get(serial)
@@ -277,14 +282,30 @@ class Supervisor:
         boundary.call_deadline = message["until"]
         boundary.memory_limit = message["memory"]
         boundary.members = message["members"]
-        # Also when a call has ended: it may have left processes or threads behind, and counts as
-        # active until a check finds none.
+        # Also when a call has ended: it may have left processes or threads behind. A check that
+        # finds none sets it to False.
         boundary.active = True
+
+    def on_boundary_request(self, libraries: str) -> None:
+        """Count a request for a boundary, and see to it that enough boundaries are begun.
+
+        Args:
+            libraries: The libraries that its worker is to have preloaded, such as "numpy+sympy".
+        """
+        stock = self.stocks[libraries]
+        stock.requested += 1
+        if stock.delivered <= stock.requested:
+            self.begin_missing_boundaries()
+        else:
+            # The caller takes one that is ready, and begins a call with it. Making more at the same
+            # time would slow that call down.
+            self.restock_at = time.monotonic() + _PAUSE_AFTER_CALL_BEGAN
 
     def begin_missing_boundaries(self) -> None:
         """Begin as many boundaries as are missing, for the libraries that were ever asked for."""
         self.restock_at = math.inf
-        # Otherwise sessions could make files faster than the guard removes them.
+        # Without this, sessions could make files faster than the guard removes them. When it has
+        # removed some, `on_guard_message` restocks.
         if len(self.folders_to_remove) >= MAX_FOLDERS_TO_REMOVE:
             return
         for libraries, stock in self.stocks.items():
@@ -292,7 +313,10 @@ class Supervisor:
                 self.begin_boundary(libraries)
 
     def restock_after(self, seconds: float) -> None:
-        """Have the loop begin missing boundaries after some seconds, or earlier if that is due."""
+        """Have the loop begin missing boundaries within some seconds.
+
+        If it is to do so earlier already, it does.
+        """
         self.restock_at = min(self.restock_at, time.monotonic() + seconds)
 
     def begin_boundary(self, libraries: str) -> None:
@@ -303,7 +327,7 @@ class Supervisor:
         zygote then forks the init, which forks the worker.
 
         Args:
-            libraries: What its worker is to have preloaded, such as "numpy+sympy".
+            libraries: The libraries that its worker is to have preloaded, such as "numpy+sympy".
         """
         self.last_serial += 1
         serial = self.last_serial
@@ -319,7 +343,7 @@ class Supervisor:
                 boundary.caller_fds.append(events_fd)
             init_socket = boundary.start_init() if self.level == "namespaces" else None
         except OSError as error:
-            # These two only say that the init was killed at once; the next one may live.
+            # These two errors mean that the init was killed at once. The next one may live.
             init_was_killed = isinstance(error, BrokenPipeError | ProcessLookupError)
             self.abandon_boundary(serial, str(error), permanent=not init_was_killed)
             return
@@ -332,7 +356,9 @@ class Supervisor:
         self.poller.call_when_readable(boundary.init_pidfd, lambda: self.on_init_exit(serial))
 
     def on_init_prepared(self, serial: int, init_socket: socket.socket) -> None:
-        """Request the worker of a boundary if its init reports success; abandon it otherwise.
+        """Receive the report of a boundary's init on the preparation of its namespaces.
+
+        If it succeeded, the worker is requested. Otherwise the boundary is abandoned.
 
         Args:
             serial: The number of the boundary.
@@ -342,7 +368,7 @@ class Supervisor:
         try:
             message, _ = messages.receive_packet(init_socket)
         except (EOFError, OSError):
-            # The init was killed; its pidfd, which is readable by now, leads to `on_init_exit`.
+            # The init was killed. Its pidfd is readable, so that `on_init_exit` is called next.
             init_socket.close()
             return
         if "failed" in message:
@@ -353,9 +379,13 @@ class Supervisor:
     def request_worker(self, serial: int) -> None:
         """Ask a zygote, a warm interpreter, to fork the worker of a boundary.
 
-        The descriptors that the worker needs go with the request, and are closed here.
+        The descriptors that only the worker needs are sent with the request, and closed here.
+
+        Args:
+            serial: The number of the boundary.
         """
         boundary = self.boundaries[serial]
+        # `_WorkerForker.answer_request` expects them in this order.
         fds = [*boundary.worker_fds, boundary.exit_pipe]
         if boundary.init_socket:
             fds += [boundary.init_pidfd, boundary.init_socket.fileno()]
@@ -369,7 +399,7 @@ class Supervisor:
             zygote = self.find_or_start_zygote(boundary.libraries)
             messages.send_packet(zygote.requests, message, fds)
         except (BrokenPipeError, ConnectionResetError):
-            # The zygote has just died; `on_zygote_exit` follows, and discards this boundary too.
+            # The zygote has just died. `on_zygote_exit` is called next, and discards this boundary.
             return
         except OSError as error:
             self.abandon_boundary(serial, str(error), permanent=True)
@@ -393,8 +423,11 @@ class Supervisor:
     def on_zygote_reply(self, libraries: str) -> None:
         """Receive the reply of a zygote, a warm interpreter that was asked to fork a worker.
 
-        A boundary whose worker is forked is complete, and is handed out. One whose worker cannot be
-        forked is abandoned.
+        If the worker of a boundary is forked, the boundary is complete, and is handed out. If it
+        cannot be forked, the boundary is abandoned.
+
+        Args:
+            libraries: The libraries that the zygote has preloaded.
         """
         zygote = self.zygotes[libraries]
         try:
@@ -413,12 +446,14 @@ class Supervisor:
             messages.close_descriptors(*fds)
             return
         if "error" in message:
-            # A fork into the namespaces of an init that was killed fails; the next one may live.
+            # A fork into the namespaces of an init that was killed fails. The next init may live.
             init_was_killed = boundary.has_ended(within=_KILLED_INIT_END_SECONDS)
             self.abandon_boundary(serial, message["error"], permanent=not init_was_killed)
             return
+        # With the reply comes a pidfd of the forked process.
         boundary.worker_pid = message["pid"]
-        if boundary.init_pidfd < 0:  # without namespaces the forked process is the init
+        # Without namespaces the forked process is the init, which has forked the worker.
+        if boundary.init_pidfd < 0:
             boundary.init_pid = message["pid"]
             boundary.init_pidfd = fds[0]
             self.poller.call_when_readable(boundary.init_pidfd, lambda: self.on_init_exit(serial))
@@ -427,9 +462,12 @@ class Supervisor:
         self.hand_out_boundary(serial)
 
     def hand_out_boundary(self, serial: int) -> None:
-        """Put a finished boundary into the queue from which callers take one.
+        """Put a finished boundary into the queue from which callers take boundaries.
 
-        The caller gets its descriptors, which are closed here.
+        Its descriptors are sent to the caller, and closed here.
+
+        Args:
+            serial: The number of the boundary.
         """
         boundary = self.boundaries[serial]
         message = {"serial": serial, "folder": boundary.folder}
@@ -447,14 +485,15 @@ class Supervisor:
         boundary.mark_as_handed_out(linux.machine_shared_memory(), self.read_kernel_memory())
         stock = self.stocks[boundary.libraries]
         stock.record_delivery()
-        # While boundaries kept failing, only those asked for were begun: spare ones are missing.
+        # If boundaries failed before this one, only those that were requested have been begun, and
+        # spare ones are missing.
         if stock.missing:
             self.restock_after(_PAUSE_AFTER_HANDING_OUT)
 
     def read_kernel_memory(self) -> int:
-        """Return the machine's kernel memory in bytes, at most `IDLE_CHECK_INTERVAL` seconds old.
+        """Return the machine's kernel memory in bytes.
 
-        It is remembered since reading it takes long.
+        Reading it takes long, so that a value of the last quarter of a second is used again.
         """
         now = time.monotonic()
         if now > self.kernel_memory_read_at + IDLE_CHECK_INTERVAL:
@@ -463,9 +502,9 @@ class Supervisor:
         return self.kernel_memory
 
     def enforce_limits(self, now: float) -> None:
-        """End each boundary that has too many processes or files, too much memory, or is late.
+        """End each boundary that has too many processes or files, too much memory, or a late call.
 
-        Boundaries that do not work are checked less often.
+        Boundaries in which no call or process runs are checked less often.
 
         Args:
             now: The present `time.monotonic()`.
@@ -481,10 +520,11 @@ class Supervisor:
             boundary.last_check = now
             exceeds_limits = boundary.exceeds_process_or_memory_limit(machine)
             if exceeds_limits or boundary.has_too_many_files(now):
-                # Too many processes or files are reported as too much memory, too.
+                # Whichever limit it is, the parent is told that memory was exceeded.
                 messages.write_exit_report(boundary.exit_pipe, messages.MEMORY)
                 boundary.signal_init(STOP_SIGNALS[self.level])
                 continue
+            # The parent normally ends a late call itself: this is for one that cannot.
             deadline = boundary.call_deadline
             if deadline is not None and now > deadline + _DEADLINE_GRACE:
                 boundary.signal_init(STOP_SIGNALS[self.level])
@@ -503,23 +543,27 @@ class Supervisor:
     def on_zygote_exit(self, libraries: str) -> None:
         """Discard a zygote that has exited, and its boundaries, since their workers end with it.
 
-        If the next zygote would fail too, every caller that waits gets the reason.
+        If the next zygote would fail too, every caller that waits is told the reason.
+
+        Args:
+            libraries: The libraries that the zygote, a warm interpreter, had preloaded.
         """
         zygote = self.zygotes.pop(libraries)
         self.poller.forget(zygote.requests.fileno())
         zygote.requests.close()
-        its_serials = [
+        lost_serials = [
             serial
             for serial, boundary in self.boundaries.items()
             if boundary.libraries == libraries
         ]
-        for serial in its_serials:
+        for serial in lost_serials:
             self.discard_boundary(serial)
         if self.folder:
             self.kill_strays()
         stock = self.stocks[libraries]
-        # One that has never forked a worker lacks something, as the next one would.
-        if stock.record_loss(permanent=not zygote.has_forked):
+        # A zygote that has never forked a worker could not start, and neither could the next one.
+        next_would_fail = not zygote.has_forked
+        if stock.record_loss(permanent=next_would_fail):
             while stock.waiting:
                 self.report_failure_to_waiting_caller(
                     libraries, f"the warm interpreter ended: {zygote.exit_reason}"
@@ -527,13 +571,15 @@ class Supervisor:
         self.restock_after(0)
 
     def abandon_boundary(self, serial: int, reason: str, *, permanent: bool) -> None:
-        """Discard a boundary that could not be finished; a caller gets the reason if need be.
+        """Discard a boundary that could not be finished, and begin another one.
+
+        A caller that waits is told the reason if it is permanent, or if several boundaries in a row
+        have failed.
 
         Args:
             serial: The number of the boundary.
-            reason: Why it could not be finished, for a caller that waits for one.
-            permanent: Whether the next one would fail for the same reason. If not, others are tried
-                before a caller is told.
+            reason: Why it could not be finished, in words for the caller.
+            permanent: Whether the next one would fail for the same reason.
         """
         libraries = self.boundaries[serial].libraries
         self.discard_boundary(serial)
@@ -542,13 +588,17 @@ class Supervisor:
         self.restock_after(0)
 
     def report_failure_to_waiting_caller(self, libraries: str, reason: str) -> None:
-        """Put the reason why there is no boundary into the queue, in place of one."""
+        """Put the reason why there is no boundary into a queue, in place of a boundary."""
         self.stocks[libraries].record_failure_report()
         with contextlib.suppress(BrokenPipeError):
             messages.send_packet(self.queues[libraries], {"error": reason})
 
     def discard_boundary(self, serial: int) -> None:
-        """Forget a boundary, end it if it has not ended, and release what it has."""
+        """Forget a boundary, end its processes, and release its descriptors and its folder.
+
+        Args:
+            serial: The number of the boundary.
+        """
         boundary = self.boundaries.pop(serial)
         if not boundary.handed_out:
             self.stocks[boundary.libraries].begun -= 1
@@ -563,27 +613,32 @@ class Supervisor:
             self.control_groups.remove(serial)
 
     def kill_strays(self) -> None:
-        """Kill the processes that outlived an init which was killed itself.
+        """Kill the processes that have outlived their init, because the init itself was killed.
 
-        They have become children of this process, whose only other children are the zygotes. It
-        searches several times, since those that are killed may have started others.
+        They have become children of this process, whose only other children are the zygotes. The
+        search is repeated, since the children of those that are killed become children of this
+        process in turn.
         """
         for _ in range(_STRAY_SEARCHES):
-            zygotes = {zygote.pid for zygote in self.zygotes.values()}
+            zygote_pids = {zygote.pid for zygote in self.zygotes.values()}
             children = linux.read_proc(f"/proc/self/task/{os.getpid()}/children").split()
-            strays = [int(pid) for pid in children if int(pid) not in zygotes]
-            if not strays:
+            stray_pids = [int(pid) for pid in children if int(pid) not in zygote_pids]
+            if not stray_pids:
                 return
-            for pid in strays:
+            for pid in stray_pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(_STRAY_SEARCH_INTERVAL)
 
     def start_new_guard(self) -> None:
-        """Start a guard, and request again the removals that the one before may not have done."""
-        # The guard must be no child of this process: what would kill this tree must not find it.
+        """Start a guard, the process that cleans up if this one is killed.
+
+        The removals of folders that the guard before it may not have done are requested again.
+        """
+        # An orphan becomes the child of a subreaper, but the guard must not be a child of this
+        # process: whoever kills this process and its descendants must not find it.
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 0)
-        guard, self.guard_pid = start_guard(self.folder, self.lock)
+        guard, self.guard_pid = start_guard(self.folder, self.folder_lock)
         self.guard = guard
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         self.poller.call_when_readable(guard.fileno(), self.on_guard_message)
@@ -591,12 +646,12 @@ class Supervisor:
             guard.send(b"%d" % serial)
 
     def on_guard_message(self) -> None:
-        """Note that the guard has removed a folder; start another guard if this one was killed."""
+        """Receive that the guard has removed a folder, or start another guard if it was killed."""
         assert self.guard is not None
         removed_serial = b""
         with contextlib.suppress(OSError):
             removed_serial = self.guard.recv(messages.MAX_PACKET)
-        if removed_serial:
+        if removed_serial:  # the number of the boundary that the folder belonged to
             self.folders_to_remove.discard(int(removed_serial))
             self.restock_after(0)
             return
@@ -605,14 +660,17 @@ class Supervisor:
         self.start_new_guard()
 
     def request_folder_removal(self, serial: int) -> None:
-        """Have the guard, a process beside this one, remove the folder of a boundary.
+        """Have the guard, another process, remove the folder of a boundary that has ended.
 
-        All processes of the boundary have ended. At level `namespaces` there is no guard, and no
-        folder.
+        At level `namespaces` there is neither a guard nor a folder, and this does nothing.
+
+        Args:
+            serial: The number of the boundary.
         """
         if self.guard:
             self.folders_to_remove.add(serial)
-            # If the guard was killed, `on_guard_message` finds out and requests it again.
+            # If the guard was killed, `on_guard_message` starts another one, and `start_new_guard`
+            # requests the removal again.
             with contextlib.suppress(OSError):
                 self.guard.send(b"%d" % serial)
 
@@ -622,7 +680,7 @@ class Supervisor:
             boundary.signal_init(STOP_SIGNALS[self.level])
             boundary.has_ended(within=_INIT_END_SECONDS)
         own_pid = os.getpid()
-        # The zygotes, and what outlived an init that was killed.
+        # What is left are the zygotes, and processes that outlived an init that was killed.
         for pid in linux.process_tree([own_pid]):
             if pid != own_pid:
                 with contextlib.suppress(ProcessLookupError):
@@ -632,5 +690,6 @@ class Supervisor:
                 os.wait()
         if self.control_groups is not None:
             self.control_groups.close()
+        # Otherwise the guard removes the folder, once it finds that this process has ended.
         if not self.guard:
             remove_folder(self.folder)

@@ -6,9 +6,10 @@ the bytecode. Both survive in the forks of the process.
 
 
 def exercise_sympy() -> None:
-    """Solve, transform and print typical expressions, and drop the results.
+    """Solve, transform and print typical expressions, so that later uses of sympy are faster.
 
-    Call it only where sympy is imported already: the import takes most of a second.
+    The results are dropped. Call this only if sympy is imported already, since the import takes
+    most of a second.
     """
     import sympy as sp
 
@@ -22,8 +23,10 @@ def exercise_sympy() -> None:
     )
     for equation in equations:
         str(sp.solve(equation, x))
-    for first, second in ((1, 4), (5, 2), (-1, 3), (7, -2), (3, 8), (1, 9), (4, -5), (2, 3)):
-        str(sp.solve(x**2 - (first + second) * x + first * second, x))
+    # Several of the same form, after which the bytecode is adapted.
+    roots_of_quadratics = ((1, 4), (5, 2), (-1, 3), (7, -2), (3, 8), (1, 9), (4, -5), (2, 3))
+    for root, other_root in roots_of_quadratics:
+        str(sp.solve(x**2 - (root + other_root) * x + root * other_root, x))
     str(sp.solve([x + y - 3, 2 * x - y], [x, y]))
 
     expression = (x + 1) ** 3 * sp.sin(x) / (x**2 - 1) + sp.exp(-x) * sp.log(x + 2)

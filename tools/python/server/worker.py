@@ -45,13 +45,13 @@ print(s.solve(2 * x**2 - 7 * x + 3, x))""",
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What a worker is to be. Descriptors that it does not have are -1."""
+    """The configuration of a worker. Descriptors that it does not have are -1."""
 
     level: str  # its isolation level
-    rehearsed_libraries: str  # whose rehearsals it runs, such as "numpy+sympy"
+    rehearsed_libraries: str  # the libraries whose rehearsals it runs, such as "numpy+sympy"
     folder: str  # its work folder, which it makes
-    mapped_bytes: int  # address space that it has from the start
-    control_group: int = -1  # what it writes to in order to join its control group, if it has one
+    mapped_bytes: int  # its address space before it runs any program
+    control_group: int = -1  # the file to which it writes to join its control group
     # At level `namespaces`, a pidfd of the init, whose namespaces it joins.
     init_pidfd: int = -1
     # A socket to the process that judges its system calls that name other processes; at all levels
@@ -61,10 +61,10 @@ class WorkerSpec:
 
 
 def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
-    """Be a worker: confine this process, and serve a session until the parent goes away.
+    """Confine this process, a new worker, and serve a session until the parent goes away.
 
     Args:
-        spec: What the worker is to be.
+        spec: The configuration of the worker.
         control: The worker's end of the control socket.
         output: The writing end of the output pipe.
     """
@@ -72,10 +72,11 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
     try:
         try:
             _confine(spec)
-            control_socket, output = _settle_descriptors(control_socket.detach(), output)
+            control_socket, output = _move_descriptors_to_top(control_socket.detach(), output)
             os.umask(0o077)
-            # It exists if the interpreter is installed below it. `os.mkdir`, since pathlib would
-            # have the kernel copy many pages of memory for this fork.
+            # `os.mkdir`, since the use of pathlib would write to many pages of memory, which the
+            # kernel would have to copy for this fork.
+            # The folder exists already if the interpreter is installed below it.
             with contextlib.suppress(FileExistsError):
                 os.mkdir(spec.folder, 0o700)  # noqa: PTH102
             if spec.folder == HOME:
@@ -92,11 +93,15 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
     except EOFError:
         os._exit(0)
     finally:
-        os._exit(1)
+        os._exit(1)  # nothing may return into the code of the zygote
 
 
 def _confine(spec: WorkerSpec) -> None:
-    """Give up all that the isolation level forbids, in an order in which each step is allowed."""
+    """Give up all that the isolation level forbids, in an order in which each step is allowed.
+
+    Args:
+        spec: The configuration of the worker. The descriptors that it names are used up.
+    """
     if spec.control_group >= 0:
         os.write(spec.control_group, b"0")  # 0 means the process that writes
         os.close(spec.control_group)
@@ -109,7 +114,9 @@ def _confine(spec: WorkerSpec) -> None:
         seccomp.install(seccomp.build_filter(spec.level))
     os.setsid()
     linux.drop_capabilities()
-    linux.prctl(linux.PR_SET_DUMPABLE, 1)
+    linux.prctl(linux.PR_SET_DUMPABLE, 1)  # a change of credentials resets it
+    # The last filter passes system calls that name other processes to the listener: the process at
+    # the other end of the socket decides which are allowed.
     if spec.judge_socket >= 0:
         listener = seccomp.install(seccomp.build_last_filter(spec.level), listening=True)
         with socket.socket(fileno=spec.judge_socket) as judge_socket:
@@ -117,21 +124,21 @@ def _confine(spec: WorkerSpec) -> None:
         os.close(listener)
 
 
-def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
-    """Leave only standard input, output and errors, and the worker's own two descriptors.
+def _move_descriptors_to_top(control: int, output: int) -> tuple[socket.socket, int]:
+    """Move the worker's two descriptors to the highest numbers, and close all that it inherited.
 
-    Standard input is empty; output and errors go to the pipe. The other two get the highest numbers
-    that are allowed, so that the first file that a program opens is number 3, as everywhere.
+    Standard input is made empty; standard output and errors go to the pipe. The first file that a
+    program opens then gets number 3, as in any process.
 
     Args:
         control: The worker's end of the control socket.
         output: The writing end of the output pipe.
 
     Returns:
-        The control socket and the descriptor of the output pipe under their new numbers.
+        The control socket and the descriptor of the output pipe, with their new numbers.
     """
     highest = max_open_files() - 1
-    # First out of the way of the low numbers, which are assigned and closed next.
+    # First to numbers in the middle, since the low ones are assigned and closed next.
     middle = highest // 2
     control = fcntl.fcntl(control, fcntl.F_DUPFD, middle)
     output = fcntl.fcntl(output, fcntl.F_DUPFD, middle)
@@ -139,7 +146,7 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.closerange(3, middle)
-    # Then low, so that all others can be closed, and at last to the highest numbers.
+    # Then to low numbers, so that all above them can be closed, and at last to the highest.
     control = os.dup2(control, 3)
     output = os.dup2(output, 4)
     os.closerange(5, 1 << 16)
@@ -150,43 +157,49 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
 
 
 def _rehearse(control_socket: socket.socket, spec: WorkerSpec) -> None:
-    """Run small programs whose output nobody reads.
+    """Run small programs, so that the first program of the session runs sooner.
 
-    A fork copies each page of memory when it is first written, which takes longer than most
-    programs run. The pages that every program writes are copied here, before anybody waits.
+    The kernel copies a page of memory when a fork first writes to it, which takes longer than most
+    programs run. The pages that every program writes are copied here, before a caller waits.
+
+    Args:
+        control_socket: The worker's end of the control socket, on which nothing is sent here.
+        spec: The configuration of the worker.
     """
-    null = os.open("/dev/null", os.O_WRONLY)
+    null_fd = os.open("/dev/null", os.O_WRONLY)  # nobody reads the output
     for library in {"", *spec.rehearsed_libraries.split("+")}:
         if not library or library in sys.modules:
-            rehearsal = Interpreter(control_socket, null, spec.folder, spec.mapped_bytes)
+            rehearsal = Interpreter(control_socket, null_fd, spec.folder, spec.mapped_bytes)
             rehearsal.run(_REHEARSALS[library])
-    os.close(null)
-    gc.freeze()
+    os.close(null_fd)
+    gc.freeze()  # a collection would write to the pages of all objects
 
 
 def fork_session(
     interpreter: Interpreter, folder: str, ended_members: list[int], fds: list[int]
 ) -> SessionAnswer | None:
-    """Fork a session into a twin, which reports on its own socket that it is ready.
+    """Fork a session into a twin, which reports on its own socket when it is ready.
 
     The twin is no child of this process, so that a program that waits for its children never sees
-    it. A session is not forked if it has something that the twin would lose or share with it.
+    it. The fork is refused if the session has something that the twin would lose or share with it,
+    such as threads.
 
     Args:
         interpreter: The session.
         folder: The work folder of the twin, such as "/tmp/home-3".
-        ended_members: Numbers of sessions of the group that have ended; their folders are removed.
+        ended_members: The numbers of sessions of the group that have ended, whose folders are
+            removed first.
         fds: The twin's control socket and the writing end of its output pipe.
 
     Returns:
-        How it went, and if not well, why; None in the twin.
+        None in the twin. In this process the answer to the parent: "status" with "ok", or "refused"
+        with the reason.
     """
-    first_folder = folder.rpartition("-")[0]
-    for member in ended_members:
-        remove_folder(first_folder if member == 1 else f"{first_folder}-{member}")
-    kept_fds = {0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds}
-    refusal = _find_reason_against_fork(kept_fds, interpreter.folder)
-    generator_state = random.getstate()  # which `os.fork` replaces in the twin
+    _remove_folders_of_members(ended_members, twin_folder=folder)
+    known_fds = {0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds}
+    refusal = _find_reason_against_fork(known_fds, interpreter.folder)
+    # The twin is to draw the same random numbers, but `os.fork` seeds its generator anew.
+    generator_state = random.getstate()
     is_twin = False
     if not refusal:
         try:
@@ -199,14 +212,31 @@ def fork_session(
         return None
     messages.close_descriptors(*fds)
     if refusal:
-        # Without what JSON escapes, since names that the agent has chosen may be part of it.
-        plain = [mark for mark in refusal if mark.isprintable() and mark not in '"\\']
-        return SessionAnswer("refused", "".join(plain)[:500])
+        # An answer must not contain characters that JSON escapes, but the reason may contain names
+        # of threads and files that the agent has chosen.
+        plain_characters = [
+            character for character in refusal if character.isprintable() and character not in '"\\'
+        ]
+        return SessionAnswer("refused", "".join(plain_characters)[:500])
     return SessionAnswer("status", "ok")
 
 
+def _remove_folders_of_members(members: list[int], *, twin_folder: str) -> None:
+    """Remove the work folders of members of this group of sessions.
+
+    Args:
+        members: The numbers of the members. Member 1 works in "/tmp/home", member 2 in
+            "/tmp/home-2".
+        twin_folder: The work folder of any member but the first.
+    """
+    first_folder = twin_folder.rpartition("-")[0]
+    for member in members:
+        folder = first_folder if member == 1 else f"{first_folder}-{member}"
+        remove_folder(folder)
+
+
 def _fork_without_child() -> bool:
-    """Fork into a process that is no child of this one, by way of another that exits.
+    """Fork into a process that is no child of this one, by way of a process in between that exits.
 
     Returns:
         Whether this is the new process.
@@ -229,14 +259,16 @@ def _fork_without_child() -> bool:
 
 
 def _become_twin(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
-    """Turn the copy of a session into a session: new descriptors, a new folder, a message.
+    """Give the twin of a session its own descriptors and work folder, and tell that it is ready.
+
+    If that fails, the reason is sent on its control socket, and the process exits.
 
     Args:
-        interpreter: The copied session.
-        folder: The work folder of the twin, which gets a copy of the files.
+        interpreter: The twin's copy of the session, which is changed.
+        folder: The work folder of the twin. The files of the session are copied into it.
         fds: The twin's control socket and the writing end of its output pipe.
     """
-    # The new descriptors take the numbers of the old ones, which are closed by that.
+    # The new descriptors get the numbers of the old ones: `os.dup2` closes those.
     control = interpreter.control.fileno()
     interpreter.control.detach()
     new_control, new_output = fds
@@ -249,7 +281,7 @@ def _become_twin(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
         current_folder = Path.cwd()
         shutil.copytree(interpreter.folder, folder, symlinks=True)
         _enter_work_folder(folder)
-        # It stays in the work folder if the session was elsewhere.
+        # If the session was in a folder below its work folder, so is the twin.
         with contextlib.suppress(OSError, ValueError):
             os.chdir(Path(folder) / current_folder.relative_to(interpreter.folder))
         interpreter.folder = folder
@@ -265,25 +297,26 @@ def _enter_work_folder(folder: str) -> None:
         os.environ["HOME"] = os.environ["TMPDIR"] = folder
 
 
-def _find_reason_against_fork(kept_fds: set[int], folder: str) -> str | None:
-    """Return why this session cannot fork, None if it can.
+def _find_reason_against_fork(known_fds: set[int], folder: str) -> str | None:
+    """Return why this session cannot fork; None if it can.
 
-    A fork has no threads and no children of the session, and would share files that are open for
-    writing.
+    A fork would lack the session's threads and child processes, and would share with it the files
+    that are open for writing.
 
     Args:
-        kept_fds: Descriptors that do not matter, since the twin gets its own, or uses them alike.
-        folder: The work folder, below which open files are named by their paths.
+        known_fds: The descriptors of the session itself, which do not prevent a fork.
+        folder: The work folder. Files in it are named by their paths.
     """
     own_thread = threading.current_thread()
     other_threads = [thread.name for thread in threading.enumerate() if thread is not own_thread]
     if other_threads:
         return f"it has live threads ({', '.join(other_threads)})"
     with contextlib.suppress(ChildProcessError):  # raised if there are no children
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        look_only = os.WEXITED | os.WNOHANG | os.WNOWAIT  # neither waits nor reaps
+        os.waitid(os.P_ALL, 0, look_only)
         return "it has child processes"
     for fd in range(MAX_OPEN_FILES):
-        if fd in kept_fds:
+        if fd in known_fds:
             continue
         with contextlib.suppress(OSError):  # it is not open
             access_mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
@@ -293,9 +326,9 @@ def _find_reason_against_fork(kept_fds: set[int], folder: str) -> str | None:
 
 
 def _describe_descriptor(fd: int, folder: str) -> str:
-    """Describe what a descriptor refers to: "socket", "pipe" or the path of a file in `folder`.
+    """Describe an open descriptor: "socket", "pipe" or the path of a file below `folder`.
 
-    Anything else is called by its number: "descriptor 5".
+    Anything else is described by its number: "descriptor 5".
     """
     status = os.fstat(fd)
     if stat.S_ISSOCK(status.st_mode):

@@ -43,7 +43,7 @@ def _marked(folder: str) -> list[int]:
     for path in Path("/proc").iterdir():
         if path.name.isdecimal():
             try:
-                limit = guard._MARK.search(linux.read_proc(f"{path}/limits"))
+                limit = guard._MARK_IN_LIMITS.search(linux.read_proc(f"{path}/limits"))
                 if (
                     limit
                     and int(limit[1]) == guard.compute_mark(folder)
