@@ -44,7 +44,7 @@ from ...tools.http.server import (
     Send,
     check_host_and_origin,
     iterate_body,
-    make_patient_server,
+    make_server_with_timeouts,
     send_refusal,
 )
 from ...tools.subprocesses.deadlines import call_within
@@ -214,7 +214,7 @@ def serve(
         ValueError, TypeError: The environment cannot be made.
     """
     application = app(env_id, sessions, allow_hosts={host, *allow_hosts}, **options)
-    server = make_patient_server(application, ws_max_size=MAX_BODY)
+    server = make_server_with_timeouts(application, ws_max_size=MAX_BODY)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         server.run(sockets=[listener])

@@ -76,7 +76,8 @@ class Fenced(Format):
         code = call.arguments.get("code")
         if not isinstance(code, str):
             raise ValueError(
-                f"the format {self.name} can only write the argument 'code' of python, as text: {call}"
+                f"the format {self.name} can only write the argument 'code' of python, "
+                f"as text: {call}"
             )
         return f"```python\n{code}\n```"
 

@@ -14,8 +14,9 @@ _STRING_OR_BRACE = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DO
 class LlamaJson(Format):
     """`{"name": …, "parameters": {…}}`: an object that begins with its name or its arguments.
 
-    The first such object is the call. Text in front of it (`<|python_tag|>`, prose) and behind it (`; {…}`) does not count. An object
-    with a name and no arguments, such as `{"name": "Alice"}`, is not a call.
+    The first such object is the call. Text in front of it (`<|python_tag|>`,
+    prose) and behind it (`; {…}`) does not count. An object with a name and no arguments, such as
+    `{"name": "Alice"}`, is not a call.
     """
 
     name = "llama-json"

@@ -27,7 +27,7 @@ from ..http.server import (
     Send,
     check_host_and_origin,
     iterate_body,
-    make_patient_server,
+    make_server_with_timeouts,
     send_refusal,
 )
 from ..http.server_limits import CONNECTIONS, HEAD, PART
@@ -40,8 +40,12 @@ TOPK = 100  # passages for a query
 PASSAGES = 2**15  # passages for all queries of a request
 DEFAULT_TOPK = 3  # if a request names none, as in Search-R1
 BODY = 2**20  # bytes of a request
-BODIES = 32 * 2**20  # bytes of all requests at a time; each may have `SMALL` bytes in any case
-ANSWERS = 128 * 2**20  # bytes of all answers that are not sent yet; each may have `SMALL` likewise
+BODIES = (
+    32 * 2**20
+)  # bytes of all requests at a time; each may have `GUARANTEED_BYTES` bytes in any case
+ANSWERS = (
+    128 * 2**20
+)  # bytes of all answers that are not sent yet; each may have `GUARANTEED_BYTES` likewise
 SEARCHERS = 8  # searches at once, each on a thread
 _METHODS = {"/retrieve": "POST", "/health": "GET"}  # by path
 
@@ -78,7 +82,7 @@ def serve(
         ImportError: uvicorn is not installed.
     """
     app = _App(retriever, token, names={host, *allow_hosts})
-    server = make_patient_server(app, ws="none", lifespan="off")
+    server = make_server_with_timeouts(app, ws="none", lifespan="off")
     app.connections = server.server_state.connections
     listener = _listen(host, port, token)
 
