@@ -40,12 +40,10 @@ TOPK = 100  # passages for a query
 PASSAGES = 2**15  # passages for all queries of a request
 DEFAULT_TOPK = 3  # if a request names none, as in Search-R1
 BODY = 2**20  # bytes of a request
-BODIES = (
-    32 * 2**20
-)  # bytes of all requests at a time; each may have `GUARANTEED_BYTES` bytes in any case
-ANSWERS = (
-    128 * 2**20
-)  # bytes of all answers that are not sent yet; each may have `GUARANTEED_BYTES` likewise
+# Bytes of all requests at a time, and of all answers that are not sent yet. Beyond that, each may
+# still have `GUARANTEED_BYTES`.
+BODIES = 32 * 2**20
+ANSWERS = 128 * 2**20
 SEARCHERS = 8  # searches at once, each on a thread
 _METHODS = {"/retrieve": "POST", "/health": "GET"}  # by path
 
