@@ -604,7 +604,7 @@ class WrongEncoding(ValueError):
 
 
 def plain_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file as `data_lines` does, without a byte order mark of UTF-8.
+    """Yield the lines of a file as `read_data_lines` does, without a byte order mark of UTF-8.
 
     Raises:
         WrongEncoding: The file is in UTF-16.

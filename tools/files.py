@@ -31,7 +31,7 @@ from typing import Any
 
 MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
 MOST_LINE = 1 << 25  # bytes of a line of data
-# A packed file may unpack to `LEAST` bytes, or to `MOST_RATIO` times its size if that is more.
+# A packed file may unpack to `MIN_UNPACKED_BYTES`, or to `MAX_UNPACKING_RATIO` times its size if that is more.
 # Household games, which repeat themselves, shrink by a factor of 51; a file that is made to fill
 # the memory by 1,000 with gzip and 7,000 with xz.
 MIN_UNPACKED_BYTES = 1 << 25
@@ -353,7 +353,7 @@ def append_line(
 
 @contextmanager
 def lock_folder(folder: Path, root: Path | None = None) -> Iterator[None]:
-    """Keep other processes that use `locked` out of a folder; the lock leaves no file behind.
+    """Keep other processes that use `lock_folder` out of a folder; the lock leaves no file behind.
 
     Args:
         folder: The folder.

@@ -4,8 +4,8 @@ A name is `module:name`, or what an installed package declares as an entry point
 imported before it is asked for, so broken code is an error only where it is used. Data (a journal,
 a run folder, a recipe) may not ask for code: the present command has to name whatever `is_foreign`.
 
-`load_tools` and `as_tools` make tools; `declared`, `find` and `list_plugins` read entry points;
-`load` imports.
+`load_tools` and `as_tools` make tools; `declared_plugins`, `find_plugin` and `list_plugins` read entry points;
+`import_object` imports.
 """
 
 import inspect
@@ -45,7 +45,7 @@ def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
 
     Args:
         tools: A list of tools and names, or names in one text with commas between them. A name is
-            `module:name`, or what an installed package declares in the group `GROUP`.
+            `module:name`, or what an installed package declares in the group `TOOLS_GROUP`.
 
     Raises:
         TypeError: A member of the list is no tool.
@@ -110,7 +110,7 @@ def _load_named_tools(name: str) -> list[Tool]:
     """Import what a name stands for and return its tools, forked for one environment.
 
     Args:
-        name: `module:name`, or the name of an entry point in the group `GROUP`.
+        name: `module:name`, or the name of an entry point in the group `TOOLS_GROUP`.
 
     Raises:
         ValueError: Nothing is called so, it cannot be imported, or it is no tool.
@@ -376,7 +376,7 @@ def import_user_module(name: str, subject: str) -> ModuleType:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an exception's type and message in one line, with its `place` in the user's code."""
+    """Return an exception's type and message in one line, with its place in the user's code."""
     one_line = " ".join(f"{type(error).__name__}: {error}".split())
     return one_line + user_code_place(error)
 

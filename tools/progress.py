@@ -25,7 +25,7 @@ class FirstCount(NamedTuple):
 
 
 class Progress:
-    """Work that may take more than two seconds; inside its `with` block `going_on` lists it.
+    """Work that may take more than two seconds; inside its `with` block `current_work` lists it.
 
     Args:
         what: The name that is displayed.

@@ -184,7 +184,7 @@ class Shown:
 
     @contextmanager
     def shown(self) -> Iterator[Console]:
-        """Show inside what `Work` goes on, in whatever thread, and yield the console of all that is no result."""
+        """Show inside what `Progress` goes on, in whatever thread, and yield the console of all that is no result."""
         notes = SafeConsole(quiet=True) if self.quiet else console
         lines = not (notes.quiet or notes.is_terminal)  # then standard output is for results
         with showing(SafeConsole(stderr=True, highlight=False) if lines else notes):
@@ -193,7 +193,7 @@ class Shown:
 
 @contextmanager
 def showing(screen: Console) -> Iterator[None]:
-    """Show inside what `Work` goes on; nothing where the screen is quiet."""
+    """Show inside what `Progress` goes on; nothing where the screen is quiet."""
     if screen.quiet:
         yield
     elif screen.is_terminal:

@@ -1,10 +1,10 @@
 """Environments as OpenEnv servers, and OpenEnv servers as environments, with the package `openenv`.
 
 `serve` and `app` offer an environment of turngym to OpenEnv clients; `Remote` is an environment
-that plays on anybody's OpenEnv server.
+whose episodes run on any OpenEnv server.
 
-Each session of our server has its own environment. An observation carries what OpenEnv's fields
-cannot: whether the episode terminated or was truncated, why, and whether it failed. A failed
+Each session of our server has its own environment. Our observations have more fields than those of
+OpenEnv: whether the episode terminated or was truncated, why, and whether it failed. A failed
 episode has no reward (`reward` is null).
 """
 
@@ -44,7 +44,7 @@ from ...tools.http.server import (
     Send,
     check_host_and_origin,
     iterate_body,
-    make_patient_server,
+    make_server_with_timeouts,
     send_refusal,
 )
 from ...tools.subprocesses.deadlines import call_within
@@ -63,20 +63,23 @@ IDLE_TIMEOUT = 3600.0  # seconds without a message after which a session ends
 MAX_ANSWER = 8 * 2**20  # bytes of an answer that `Remote` reads
 MAX_LISTED_TASKS = 1000
 # Websocket close codes (RFC 6455, section 7.4.1).
-_GOING_AWAY, _POLICY_VIOLATION, _TOO_BIG = 1001, 1008, 1009
+_CLOSE_GOING_AWAY = 1001
+_CLOSE_POLICY_VIOLATION = 1008
+_CLOSE_TOO_BIG = 1009
 
 
 class Say(Action):
-    """One action, a text. A number is accepted, since clients read an answer of digits as JSON."""
+    """An action, which is a text. A number is accepted: clients parse a text of digits as JSON."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
     text: str
 
 
 class Observed(Observation):
-    """An observation of ours as OpenEnv sends it.
+    """An observation of a turngym environment as OpenEnv sends it.
 
-    `tools` are JSON schemas for a chat template. `stop` and `outcome` say why an episode ended.
+    `tools` are JSON schemas for a chat template. `stop` is the reason why the episode ended, and
+    `outcome` whether it succeeded or failed.
     """
 
     text: str
@@ -107,7 +110,12 @@ class Served(Environment[Say, Observed, State]):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
     ) -> Observed:
-        """Begin an episode.
+        """Begin an episode in a new environment.
+
+        Args:
+            seed: Draws the task if no index is given.
+            episode_id: The client's name for the episode, which `state` returns.
+            kwargs: `split`, by default the server's first one, and `index`, that of a task.
 
         Raises:
             ValueError: There is no such split or option.
@@ -122,6 +130,7 @@ class Served(Environment[Say, Observed, State]):
         if index is None:
             index = int(np.random.default_rng(seed).integers(len(split.tasks)))
         self.get_task(split_name, index)  # raises if there is no such task
+
         self._env.close()
         self._env = split.env.fork()
         text, info = begin(self._env, split.tasks[index], seed or 0)
@@ -133,8 +142,13 @@ class Served(Environment[Say, Observed, State]):
     def step(self, action: Say, timeout_s: float | None = None, **kwargs: Any) -> Observed:
         """Take a turn.
 
+        Args:
+            action: The agent's text.
+            timeout_s: The most seconds that the turn may take; None means no limit.
+            kwargs: Ignored; OpenEnv's interface allows more options.
+
         Raises:
-            Overdue: It takes longer than `timeout_s` seconds.
+            Overdue: The turn takes longer than `timeout_s` seconds.
         """
         step = partial(self._env.step, action.text)
         result = step() if timeout_s is None else call_within(timeout_s, step, "the environment")
@@ -162,7 +176,7 @@ class Served(Environment[Say, Observed, State]):
         return list(self._splits)
 
     def num_tasks(self, split: str) -> int:
-        """Return how many tasks a split has; if its tasks are drawn from seeds, how many seeds."""
+        """Return the number of tasks of a split, or of its seeds if these draw the tasks."""
         return len(self._split(split).tasks)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
@@ -204,8 +218,8 @@ def serve(
         env_id: As in `gymnasium.make`, or `module:Class`.
         host: The address to listen at.
         port: The port to listen at.
-        sessions: Episodes that may be played at the same time.
-        allow_hosts: More names under which clients ask, such as those of a container or a proxy.
+        sessions: The largest number of episodes at the same time.
+        allow_hosts: Further host names of the server, such as that of a container or a proxy.
         options: Options of the environment, and `split`; see `app`.
 
     Raises:
@@ -214,7 +228,7 @@ def serve(
         ValueError, TypeError: The environment cannot be made.
     """
     application = app(env_id, sessions, allow_hosts={host, *allow_hosts}, **options)
-    server = make_patient_server(application, ws_max_size=MAX_BODY)
+    server = make_server_with_timeouts(application, ws_max_size=MAX_BODY)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         server.run(sockets=[listener])
@@ -231,10 +245,10 @@ def app(env_id: str, sessions: int = 64, allow_hosts: Collection[str] = (), **op
 
     Args:
         env_id: As in `gymnasium.make`, or `module:Class`.
-        sessions: Episodes that may be played at the same time, each in its own connection.
-        allow_hosts: More names under which clients ask, such as those of a container or a proxy.
-        options: Options of the environment. `split` names the default split; every split that can
-            be opened is served.
+        sessions: The largest number of episodes at the same time, each in its own connection.
+        allow_hosts: Further host names of the server, such as that of a container or a proxy.
+        options: Options of the environment. `split` names the default split; every other split that
+            can be opened is served, too.
 
     Raises:
         ValueError, TypeError: The environment cannot be made.
@@ -244,29 +258,31 @@ def app(env_id: str, sessions: int = 64, allow_hosts: Collection[str] = (), **op
     for name in SPLITS:
         if name == default_split:
             continue
-        with suppress(ValueError):  # such as a set without tasks of this split
+        with suppress(ValueError):  # a set of tasks may have none for this split
             split = open_split(env_id, {**options, "split": name})
             if not split.repeats_training:
                 splits[name] = split
+    limits = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=IDLE_TIMEOUT)
     application = create_fastapi_app(
         lambda: Served(splits),
         Say,
         Observed,
-        concurrency_config=ConcurrencyConfig(
-            max_concurrent_envs=sessions, session_timeout=IDLE_TIMEOUT
-        ),
+        concurrency_config=limits,
         env_name=env_id.replace("/", "-"),
     )
     return _GuardedApplication(application, Hosts(allow_hosts))
 
 
 class _GuardedApplication:
-    """An ASGI application behind our servers' limits: who may ask, how much, and how slowly."""
+    """An ASGI application behind the limits of our servers.
+
+    They bound which hosts and pages may send requests, how large these are, and how slow.
+    """
 
     def __init__(self, application: Any, hosts: Hosts) -> None:
         self._application = application
         self._hosts = hosts
-        self._bodies = MemoryUse()
+        self._body_bytes = MemoryUse()
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the guarded application, such as its routes."""
@@ -282,17 +298,18 @@ class _GuardedApplication:
 
     async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the whole body within its limits, then let the application answer."""
-        body_parts = iterate_body(receive)
+        chunks = iterate_body(receive)
         body = bytearray()
-        with self._bodies.share() as share, suppress(ConnectionError):
+        # A ConnectionError means that the client disconnected: nobody waits for an answer.
+        with self._body_bytes.share() as share, suppress(ConnectionError):
             try:
                 check_host_and_origin(self._hosts, scope)
-                async for part in body_parts:
-                    body += part
-                    _add_to_body(len(part), share)
+                async for chunk in chunks:
+                    body += chunk
+                    _count_body_bytes(len(chunk), share)
             except Refusal as refusal:
                 share.close()
-                await send_refusal(refusal, body_parts, send)
+                await send_refusal(refusal, chunks, send)
                 return
             is_body_delivered = False
 
@@ -306,28 +323,28 @@ class _GuardedApplication:
             await self._application(scope, receive_whole_body, send)
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Accept a websocket, and hand it to the application when its first message has come.
+        """Accept a websocket, and pass it to the application after its first message.
 
-        A session costs an environment, so a client that connects and says nothing gets none. The
-        application then sees `connect` and the first message as if they came now; its own `accept`
-        is left out, since the websocket has been accepted already.
+        The application makes an environment for each websocket that it sees, so that a client which
+        connects and sends nothing must not reach it. It then receives `connect` and the first
+        message as if they had just come. Its own `accept` is not sent again.
         """
         connect = await receive()
         try:
             check_host_and_origin(self._hosts, scope)
         except Refusal:
-            # Closed before it is accepted, which clients see as status 403.
-            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+            # Clients see a websocket that is closed before it is accepted as status 403.
+            await send({"type": "websocket.close", "code": _CLOSE_POLICY_VIOLATION})
             return
         await send({"type": "websocket.accept"})
         first_message = await _receive_message(receive, send, FIRST_MESSAGE_TIMEOUT)
         if first_message["type"] == "websocket.disconnect":
             return
-        waiting_messages = deque([connect, first_message])
+        received_messages = deque([connect, first_message])
 
         async def receive_in_order() -> Mapping[str, Any]:
-            if waiting_messages:
-                return waiting_messages.popleft()
+            if received_messages:
+                return received_messages.popleft()
             return await _receive_message(receive, send, IDLE_TIMEOUT)
 
         async def send_unless_accept(message: Mapping[str, Any]) -> None:
@@ -337,30 +354,42 @@ class _GuardedApplication:
         await self._application(scope, receive_in_order, send_unless_accept)
 
 
-def _add_to_body(size: int, share: MemoryShare) -> None:
-    """Count bytes of a request's body; raise Refusal if it, or all bodies together, are too
-    large."""
-    if share.held + size > MAX_BODY:
+def _count_body_bytes(count: int, share: MemoryShare) -> None:
+    """Count further bytes of a request's body.
+
+    Args:
+        count: The number of bytes.
+        share: The bytes of this body so far.
+
+    Raises:
+        Refusal: The body, or all bodies together, are too large.
+    """
+    if share.held + count > MAX_BODY:
         raise Refusal(413, f"the body has more than {MAX_BODY} bytes; send less at once")
-    share.add(size, MAX_BODIES, "requests")
+    share.add(count, MAX_BODIES, "requests")
 
 
 async def _receive_message(receive: Receive, send: Send, timeout: float) -> Mapping[str, Any]:
-    """Return the next message of a websocket.
+    """Return the next message of a websocket, or close the websocket.
 
-    If none comes within `timeout` seconds, or it is too large, the websocket is closed and a
-    `websocket.disconnect` is returned.
+    Args:
+        receive: Returns the next event of the websocket.
+        send: Sends an event.
+        timeout: Seconds to wait for a message.
+
+    Returns:
+        The message; a `websocket.disconnect` if none came in time, or if it was too large.
     """
     try:
         message = await asyncio.wait_for(receive(), timeout)
     except TimeoutError:
-        code = _GOING_AWAY
+        code = _CLOSE_GOING_AWAY
         reason = f"nothing came for {timeout:g} s"
     else:
         size = len(message.get("text") or "") + len(message.get("bytes") or b"")
         if size <= MAX_BODY:
             return message
-        code = _TOO_BIG
+        code = _CLOSE_TOO_BIG
         reason = f"a message has more than {MAX_BODY} characters"
     await send({"type": "websocket.close", "code": code, "reason": reason})
     return {"type": "websocket.disconnect", "code": code, "reason": reason}
@@ -369,24 +398,25 @@ async def _receive_message(receive: Receive, send: Send, timeout: float) -> Mapp
 class ServerFailure(EnvFailure, ValueError):
     """No OpenEnv server answers at a URL, or its answer cannot be used.
 
-    It is a ValueError, too, since the URL may be wrong.
+    It is also a ValueError, since the URL may be wrong.
     """
 
 
 class Remote(TextEnv):
-    """An environment on an OpenEnv server, whoever wrote it.
+    """An environment on any OpenEnv server, not only one of turngym.
 
     Args:
         url: The server, such as `http://127.0.0.1:8000`.
-        split: Which of the server's tasks to play; if it has none, an episode is drawn from a seed.
-        action: The field of an action that takes the text; by default its only required text.
-        observation: The field that is shown; without such a field, the observation as JSON.
+        split: The split of the server's tasks; if it has no tasks, it makes episodes from seeds.
+        action: The field of an action for the agent's text; by default the only required text.
+        observation: The field of an observation that the agent sees. If an observation has no such
+            text, the agent sees all of it as JSON.
         timeout: Seconds for an answer, of at most `MAX_ANSWER` bytes.
-        max_turns: Turn limit beside the server's own.
+        max_turns: Turn limit, in addition to the server's own.
 
     Raises:
         ServerFailure: The server does not answer, or not as OpenEnv prescribes.
-        ValueError: `action` is needed: an action requires no text, or several.
+        ValueError: `action` is needed, as an action requires no text or several.
     """
 
     shared = TextEnv.shared | {"tasks"}
@@ -407,40 +437,46 @@ class Remote(TextEnv):
         self.shown = observation
         try:
             action_schema = self._get("/schema")["action"]
-            fields = _field_names(action_schema)
-            required_texts = _required_text_fields(action_schema)
+            field_names = _field_names(action_schema)
+            required_text_fields = _required_text_fields(action_schema)
             self.tasks = self._fetch_task_indices()
         except (HttpFailure, ShapeError) as error:
             raise ServerFailure(
                 f"url is {url!r}, where no OpenEnv server answers: {error}"
             ) from None
-        if not action and len(required_texts) != 1:
+        if not action and len(required_text_fields) != 1:
             raise ValueError(
-                f"an action of {url} has the fields {', '.join(fields)}; "
+                f"an action of {url} has the fields {', '.join(field_names)}; "
                 "name the one for the text with action=…"
             )
-        self.action = action or required_texts[0]
+        self.action = action or required_text_fields[0]
         self._first_observation: Mapping[str, Any] = {}
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
+        """Begin an episode on the server and return the text of its first observation."""
         seed = int(rng.integers(2**31))
-        reset_options: dict[str, Any] = {}
+        task_options: dict[str, Any] = {}
         if self.tasks is not None:
             index = choose_index(rng, options, self.tasks)
-            reset_options = {"split": self.split, "index": index}
+            task_options = {"split": self.split, "index": index}
         self._first_observation, text = self._ask(
-            "reset", self._read_first_observation, seed=seed, **reset_options
+            "reset", self._read_first_observation, seed=seed, **task_options
         )
-        task_id = self._first_observation.get("task_id") or reset_options.get("index", seed)
+        # A server may name the task; if not, its index or the seed identifies the episode.
+        task_id = self._first_observation.get("task_id") or task_options.get("index", seed)
         self.task_id = str(task_id)
         return text
 
     def on_step(self, text: str) -> Reply:
-        """Send a text; an episode that failed on the server is an infrastructure failure here."""
+        """Send the agent's text; raises EnvFailure if the server or its episode fails."""
         return self._ask("step", self._read_reply, {self.action: text})
 
     def _read_first_observation(self, result: Any) -> tuple[Mapping[str, Any], str]:
-        """Return the observation that begins an episode, and the text that is shown of it."""
+        """Return the first observation of an episode, and its text for the agent.
+
+        Raises:
+            ShapeError: The observation is no object, or has messages or tools that are no lists.
+        """
         observation = _observation_of(result)
         for name in ("messages", "tools"):
             if not isinstance(observation.get(name) or [], list):
@@ -448,18 +484,27 @@ class Remote(TextEnv):
         return observation, self._shown_text(observation)
 
     def _read_reply(self, result: Any) -> Reply:
-        """Turn the answer to an action into our `Reply`; raise EnvFailure if the episode failed.
+        """Turn the answer to an action into a `Reply`.
 
-        A server of another make may send any `stop`, so only our own stop reasons are taken over.
+        Args:
+            result: OpenEnv's `StepResult`, with `observation`, `reward` and `done`.
+
+        Raises:
+            EnvFailure: The episode failed on the server.
+            ShapeError: The observation is no object.
         """
         observation = _observation_of(result)
         if observation.get("outcome") in (Outcome.INFRA_ERROR, Outcome.TOOL_ERROR):
             raise EnvFailure(f"{self.url} ended the episode with {observation.get('stop')}")
         stop = None
         if result.done:
-            stop = StopReason.MAX_TURNS if observation.get("truncated") else StopReason.GOAL
+            # Only a server of turngym sends one of our stop reasons; others may send anything.
             if observation.get("stop") in [*StopReason]:
                 stop = StopReason(observation["stop"])
+            elif observation.get("truncated"):
+                stop = StopReason.MAX_TURNS
+            else:
+                stop = StopReason.GOAL
         messages = observation.get("messages") or [{"role": "user"}]
         return Reply(
             self._shown_text(observation),
@@ -475,12 +520,15 @@ class Remote(TextEnv):
         return self._first_observation.get("tools") or []
 
     def fork(self) -> "Remote":
-        """Return a copy in its own connection, brought to the same state by replaying the episode.
+        """Return a copy with its own connection, in the same state.
+
+        The server cannot copy a session, so the fork replays the episode.
 
         Raises:
-            RuntimeError: The server answered differently than it did before.
+            RuntimeError: The server answered differently than before.
         """
-        client = vars(self).pop("_client", None)  # not copied: the fork opens its own
+        # A connection cannot be copied, so it is taken out in the meantime. The fork opens its own.
+        client = vars(self).pop("_client", None)
         fork = super().fork()
         if client is not None:
             vars(self)["_client"] = client
@@ -496,24 +544,31 @@ class Remote(TextEnv):
 
     @cached_property
     def _client(self) -> Any:
+        """The connection to the server, which opens with its first request."""
         client = GenericEnvClient(
             self.url, message_timeout_s=self.timeout, max_message_size_mb=MAX_ANSWER / 2**20
         )
         return client.sync()
 
-    def _ask(self, request: str, read: Callable[[Any], T], *args: Any, **kwargs: Any) -> T:
-        """Send `reset` or `step` to the server, and return what `read` makes of its answer.
+    def _ask(self, request: str, read_result: Callable[[Any], T], *args: Any, **kwargs: Any) -> T:
+        """Send a request to the server, and return its answer as `read_result` reads it.
+
+        Args:
+            request: `reset` or `step`.
+            read_result: Turns OpenEnv's `StepResult` into the value to return.
+            args: Arguments of the request.
+            kwargs: Named arguments of the request.
 
         Raises:
             EnvFailure: The server failed, or its answer cannot be read.
         """
         try:
             send = getattr(self._client, request)
-            return read(send(*args, **kwargs))
+            return read_result(send(*args, **kwargs))
         except EnvFailure:
             raise
         except Exception as error:
-            # Of any type: a broken or hostile server may raise anything in the package's client.
+            # With a broken or hostile server, OpenEnv's client may raise errors of any type.
             self.close()
             reason = " ".join(f"{error}".split())[:300] or type(error).__name__
             raise EnvFailure(f"{self.url} did not answer {request}: {reason}") from error
@@ -529,9 +584,12 @@ class Remote(TextEnv):
             client.close()
 
     def _fetch_task_indices(self) -> range | None:
-        """Ask the server for the number of the split's tasks; return their indices, None if none.
+        """Return the indices of the split's tasks on the server; None if it does not list tasks.
 
-        Listing tasks is optional in OpenEnv: a server without them answers with an error status.
+        Listing is optional in OpenEnv: a server without it answers with an error status.
+
+        Raises:
+            HttpFailure: The server cannot be reached, or cannot count the tasks of the split.
         """
         try:
             environment_names = self._get("/list_environments").array()
@@ -553,7 +611,7 @@ class Remote(TextEnv):
             client.close()
 
     def _shown_text(self, observation: Mapping[str, Any]) -> str:
-        """Return the observation's field for the agent; without such a text, all of it as JSON."""
+        """Return what the agent sees: the field `shown`, or all as JSON if that is no text."""
         text = observation.get(self.shown)
         if isinstance(text, str):
             return text
@@ -561,14 +619,14 @@ class Remote(TextEnv):
 
 
 def _field_names(action_schema: Node) -> list[str]:
-    """Return the names of an action's fields."""
+    """Return the names of an action's fields, from the action's JSON schema."""
     if "properties" not in action_schema:
         return []
     return list(action_schema["properties"].object())
 
 
 def _required_text_fields(action_schema: Node) -> list[str]:
-    """Return the names of an action's fields that are required and take a text."""
+    """Return the names of an action's required fields of type string, from its JSON schema."""
     if "required" not in action_schema:
         return []
     names = [name.string() for name in action_schema["required"].array()]

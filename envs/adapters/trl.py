@@ -1,8 +1,8 @@
 """Environments in TRL's `GRPOTrainer`: calls reach the tools, the final answer the grader.
 
-TRL takes an object whose public methods are the tools, and does not show it a reply without a tool
-call. So the last reply of a conversation becomes the environment's last action when TRL asks for
-the reward.
+TRL takes an object whose public methods are the tools. It does not pass a reply without a tool call
+to that object. So the last reply of a conversation becomes the environment's last action when TRL
+asks for the reward.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from ..text_env import TextEnv
 ACT = make_schema(
     "act", "Take one action.", {"text": {"type": "string", "description": "the action"}}, ["text"]
 )
-# JSON schema types as the annotations from which TRL makes its own schema.
+# The annotations for the types of JSON schemas. TRL makes its own schema from annotations.
 _PYTHON_TYPES = {
     "string": str,
     "integer": int,
@@ -45,12 +45,12 @@ class Episodes:
     Args:
         env_id: As in `gymnasium.make`, or `module:Class`.
         split: train, valid or test.
-        options: Options of the environment. The format of tool calls is left to the model's chat
-            template.
+        options: Options of the environment. The model's chat template decides how tool calls are
+            written.
 
     Raises:
         ValueError, TypeError: The environment cannot be made, the split has no episode, or a tool
-            has a name that TRL uses itself.
+            has the name of a method that TRL calls itself.
     """
 
     def __init__(self, env_id: str, split: str = "train", **options: Any) -> None:
@@ -76,11 +76,11 @@ class Episodes:
         """Return the first `count` episodes of the split as rows of a data set.
 
         Returns:
-            Dicts with `prompt`, the messages up to the model's first turn, and `task`, the index
-            with which TRL resets an environment.
+            Dicts with `prompt`, the messages up to the model's first turn, and `task`, the number
+            of the episode, which TRL passes to `reset`.
 
         Raises:
-            ValueError: The split has fewer episodes.
+            ValueError: The split has fewer episodes, or `count` is not above 0.
         """
         tasks = self._split.tasks
         if not 0 < count <= len(tasks):
@@ -92,7 +92,7 @@ class Episodes:
         return rows
 
     def make(self) -> "_Rollout":
-        """Return an environment for one rollout: TRL's `environment_factory`."""
+        """Return a new environment for rollouts: TRL's `environment_factory`."""
         return self._rollout_class(self._split.env.fork())
 
     @staticmethod
@@ -105,8 +105,9 @@ class Episodes:
             completions: The messages of each rollout behind its prompt.
             environments: The environment of each rollout, made by `make`.
 
-        Returns: A number for each rollout; None, which TRL leaves out, if its environment or a tool
-            could not run.
+        Returns:
+            A number for each rollout; None, which TRL ignores, if its environment or one of its
+            tools could not run.
         """
         return [
             environment._finish(completion)
@@ -115,21 +116,22 @@ class Episodes:
 
 
 class _Rollout:
-    """One rollout at a time in its own environment; a subclass adds the tools as methods.
+    """The object that TRL uses for a rollout; a subclass adds the tools as methods.
 
     TRL takes each public method for a tool, so that all others begin with an underscore.
     """
 
     def __init__(self, env: TextEnv) -> None:
         self._env = env
-        self._return = 0.0  # the sum of rewards so far; NaN if a turn has none
+        self._return = 0.0  # the sum of rewards so far; NaN if a turn failed
 
     def reset(self, task: int, **_: Any) -> None:
+        """Begin the episode of a row of the data set; TRL passes all columns of the row."""
         begin(self._env, task, 0)
         self._return = 0.0
 
     def _step(self, action: str) -> str:
-        """Take an action and return the observation."""
+        """Take an action and return the observation; count its reward."""
         if not self._env.live:
             return "(the episode is over)"
         observation, reward, *_ = self._env.step(action)
@@ -137,15 +139,20 @@ class _Rollout:
         return observation
 
     def _finish(self, completion: Sequence[Mapping[str, Any]]) -> float | None:
-        """Take the final reply of a conversation as the last action; return the sum of rewards.
+        """Take the final reply as the last action, and return the sum of rewards.
 
-        A conversation that was cut ends with a tool's result or a tool call, which has been made.
+        If the conversation was cut, its last message is the result of a tool, or a reply with a
+        tool call. Both are no final reply: TRL has called the tool already.
+
+        Args:
+            completion: The messages behind the prompt.
+
+        Returns:
+            The sum of rewards; None if a turn failed.
         """
         last_message = completion[-1] if completion else {}
-        is_final_reply = last_message.get("role") == "assistant" and not last_message.get(
-            "tool_calls"
-        )
-        if is_final_reply:
+        is_reply = last_message.get("role") == "assistant"
+        if is_reply and not last_message.get("tool_calls"):
             self._step(last_message["content"] or "")
         return None if isnan(self._return) else self._return
 
@@ -153,8 +160,8 @@ class _Rollout:
 def _make_tool_method(function: Mapping[str, Any]) -> Callable[..., str]:
     """Return a method of `_Rollout` that calls a tool.
 
-    TRL makes the tool's schema from the method's signature and docstring, so both are made from the
-    environment's schema. In the signature required parameters come first, as Python demands.
+    TRL makes the tool's schema from the method's signature and docstring, so both are made here
+    from the environment's schema.
 
     Args:
         function: The `function` part of a tool's JSON schema: name, description, parameters.
@@ -172,19 +179,20 @@ def _make_tool_method(function: Mapping[str, Any]) -> Callable[..., str]:
     annotations = {
         key: _PYTHON_TYPES.get(str(schema.get("type")), Any) for key, schema in properties.items()
     }
+    # In the signature, Python demands that required parameters come first.
+    keys_in_signature = sorted(properties, key=lambda key: key not in required)
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     argument_lines = []
-    for key in sorted(properties, key=lambda key: key not in required):
+    for key in keys_in_signature:
         schema = properties[key]
         default = inspect.Parameter.empty if key in required else schema.get("default")
-        parameters.append(
-            inspect.Parameter(
-                key,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                annotation=annotations[key],
-                default=default,
-            )
+        parameter = inspect.Parameter(
+            key,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            annotation=annotations[key],
+            default=default,
         )
+        parameters.append(parameter)
         argument_lines.append(f"    {key}: {schema.get('description', key)}")
     argument_section = "\n".join(argument_lines)
 

@@ -5,7 +5,7 @@ graded. Without tools every reply is final, so a single-turn environment is a `Q
 tools.
 
 A tool call is a valid action if it could be parsed and the tool returned a result with status OK. A
-final reply is valid if it holds an answer.
+final reply is a valid action if it contains an answer.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .toolbox import TOOL_TIMEOUT, Toolbox
 # The longest tool result that an agent sees. A character takes at most 4 bytes, so this fits in the
 # text space.
 RESULT_CHARACTERS = 16_000
-# When to call tools, for the prompts of stock models. How a call is written is said by the format
-# or the chat template.
+# When to call tools, for the prompts of stock models. The format or the chat template explains how
+# a call is written.
 CALLS = (
     "Call a tool where it helps: one call at a time, then wait for its result. "
     "When you know the answer, make no call. "
@@ -44,7 +44,7 @@ def is_lenient(answers: str) -> bool:
     """Return whether an environment's option `answers` asks for lenient grading.
 
     Raises:
-        ValueError: It is neither `"strict"` nor `"lenient"`.
+        ValueError: `answers` is neither `"strict"` nor `"lenient"`.
     """
     if answers not in ("strict", "lenient"):
         raise ValueError(f"answers is {answers!r}; it must be strict or lenient")
@@ -54,9 +54,10 @@ def is_lenient(answers: str) -> bool:
 def prompt_of(system: bool | str, short: str, full: str) -> str:
     """Return the system prompt that an environment's option `system` asks for.
 
-    Args: system: A text, which is the prompt itself; true for the `full` prompt, false for the
-        `short` one. short: The prompt for a policy that was trained in the environment. full: The
-        prompt for a stock model, which has to be told how to answer.
+    Args:
+        system: The prompt itself; or true for the `full` prompt, false for the `short` one.
+        short: The prompt for a policy that was trained in the environment.
+        full: The prompt for a stock model, which has to be told how to answer.
 
     Raises:
         ValueError: `system` is neither a bool nor a text.
@@ -92,7 +93,7 @@ class Grader(Protocol):
 
 
 class _PlantedTasks:
-    """The same tasks with another gold answer, to see whether an environment shows it anywhere."""
+    """The same tasks with another gold answer, to test whether an environment leaks it."""
 
     def __init__(self, tasks: Tasks, gold: str) -> None:
         self.name = tasks.name
@@ -112,28 +113,30 @@ class _PlantedTasks:
 class QuestionEnv(TextEnv):
     """Ask a question, let the agent use tools, grade its answer.
 
-    Args: tasks: The questions: a list of dicts `{"question": …, "answer": …}`, of pairs (question,
-        answer) or of
-            `Task`s; a file, a folder or a data set that `load_tasks` reads; or a set of tasks.
-            `reset(options={"task": i})` picks one, else the environment's generator draws it.
+    Args:
+        tasks: The questions: a list of dicts `{"question": …, "answer": …}`, of pairs (question,
+            answer) or of `Task`s; a file, a folder or a data set that `load_tasks` reads; or a set
+            of tasks. `reset(options={"task": i})` chooses one, else the environment's random
+            generator draws it.
         grader: Scores the final answer: a function `grade(answer, gold)` that returns True, False
-            or a number from 0 to 1, or an object with `grade(*, completion, gold)`. The gold never
-            leaves it.
+            or a number from 0 to 1, or an object with `grade(*, completion, gold)`. It must not
+            reveal the gold.
         tools: What the agent can call: tools, typed functions with a docstring, or classes whose
             public methods are such functions.
         format: How calls are written (`turngym.tools.FORMATS`).
         system: The system prompt, in front of the format's own instructions.
         max_turns: Turn limit; a question without tools has one turn.
         tool_timeout: Seconds after which a tool that has not answered counts as an infrastructure
-            failure. A tool with its own `timeout`, such as `PythonTool`, has ended the agent's
-            program by then, which is a result and no failure.
+            failure. A tool with its own `timeout`, such as `PythonTool`, stops the agent's program
+            before that, which is a result and no failure.
 
-    Raises: TypeError, ValueError: Tasks, grader or tools cannot be used: what is wrong, where, and
-        the fix.
+    Raises:
+        TypeError, ValueError: The tasks, the grader or the tools cannot be used. The message says
+            what is wrong, where, and how to fix it.
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "grader", "format", "task"}
-    # Whether the text that an agent wrote behind its final answer is graded, too.
+    # Whether the text behind a marked final answer is graded, too.
     grades_all: ClassVar[bool] = False
 
     def __init__(
@@ -151,26 +154,24 @@ class QuestionEnv(TextEnv):
         super().__init__(max_turns if tools else 1)
         self.tasks: Tasks = as_task_set(tasks)
         self.grader: Grader = as_grader(grader)
-        # A problem of a file may be of any length, and it is the first observation.
+        # A problem is the first observation, and one from a file may be of any length.
         self.observation_space = TextSpace(max(MAX_BYTES, getattr(self.tasks, "longest", 0)))
         self.toolbox = Toolbox(tools, tool_timeout)
         self.format: Format = get_format(format)
-        self.format.instructions(
-            self.toolbox.schemas
-        )  # raises for tools that the format cannot call
+        # Raises ValueError if the format cannot call one of the tools.
+        self.format.instructions(self.toolbox.schemas)
         self.system = system
         self.task: Task | None = None
-        self.results: list[str] = []
+        self.results: list[str] = []  # of the episode's tool calls with status OK
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Begin an episode; `info` also holds `levels` if tools have isolation levels."""
+        """Begin an episode; `info` has `levels`, the isolation levels of tools that have one."""
         observation, info = super().reset(seed=seed, options=options)
         levels = self.toolbox.levels
         if levels:
-            # Added after the base class has taken its digest: an episode is the same at every
-            # level.
+            # Added behind the base class, so that the episode's digest is the same at every level.
             info = {**info, "levels": levels}
         return observation, info
 
@@ -184,17 +185,20 @@ class QuestionEnv(TextEnv):
         return self.task.prompt
 
     def without_thoughts(self, action: str) -> str:
-        """Return the reply without the model's reasoning; a format knows where its calls begin."""
+        """Return the reply without the model's reasoning."""
         if len(self.toolbox):
+            # Marks of thoughts inside a call are arguments, and only the format can tell.
             return self.format.without_thoughts(action)
         return super().without_thoughts(action)
 
     def on_step(self, text: str) -> Reply:
-        """Run the tool call in the agent's reply, or grade the reply if it holds none.
+        """Run the tool call in the agent's reply, or grade the reply if it contains no call.
 
-        A call that cannot be parsed is answered with an error, and the agent goes on. `info` says
-        if the reply holds a call in another model's format (`foreign_call`), which no tool is
-        called for.
+        A malformed call is answered with an error, and the episode goes on. A call in another
+        model's format is not run; `info` names that format as `foreign_call`.
+
+        Args:
+            text: The reply without its thoughts.
         """
         if not len(self.toolbox):
             return self._grade_answer(text)
@@ -209,26 +213,27 @@ class QuestionEnv(TextEnv):
         )
         foreign_info = {"foreign_call": foreign_format} if foreign_format else {}
         if is_malformed:
-            role, content = self.format.observe(f"error: {parsed.error}", None)
+            role, content = self.format.observe(f"error: {parsed.error}", tool=None)
             info = {"tool": None, "tool_status": "malformed", **foreign_info}
             return Reply(content, role=role, info=info, valid=False)
 
-        # `parsed.text` ends with the final answer: usually nothing that is written behind it
-        # counts.
-        reply = self._grade_answer(text if self.grades_all else parsed.text)
+        final_reply = text if self.grades_all else parsed.text  # which ends with the marked answer
+        reply = self._grade_answer(final_reply)
         return replace(reply, info={**reply.info, **foreign_info})
 
     def gold(self) -> list[str]:
-        """Return the replies of an expert: a program if there is a Python tool, then the answer.
+        """Return the replies of an expert for the rest of the episode.
 
-        If a task has no solution, the program prints the answer.
+        If there is a Python tool and no turn was taken, the first reply runs the task's solution,
+        or a program that prints the answer. The last reply is the answer.
         """
         if self.task is None:
             raise RuntimeError("gold() needs an episode: call reset() first")
         gold = self.task.gold
         takes_plain_answers = getattr(self.grader, "takes_plain_answers", False)
         answer = gold if takes_plain_answers else f"\\boxed{{{gold}}}"
-        if "python" not in self.toolbox.tools or self.turn or self.max_turns == 1:
+        has_turn_for_program = self.turn == 0 and self.max_turns != 1
+        if "python" not in self.toolbox.tools or not has_turn_for_program:
             return [answer]
         is_integer = gold.isascii() and gold.removeprefix("-").isdecimal()
         gold_literal = gold if is_integer else repr(gold)
@@ -237,31 +242,42 @@ class QuestionEnv(TextEnv):
         return [call, answer]
 
     def plant(self, canary: str) -> bool:
-        """Replace each task's gold and its solution's output by `canary`; the episode is over."""
+        """Replace the gold of each task, and what its solution prints, by `canary`.
+
+        This ends the running episode. Returns True, as the environment has golds to replace.
+        """
         self.tasks = _PlantedTasks(self.tasks, canary)
         self.live = False
         return True
 
     def same(self, first: str, second: str) -> bool:
-        """Return whether two answers are equal, by the grader's `same` if it has one, else as
-        texts.
+        """Return whether two answers are equal.
+
+        The grader's method `same` decides if it has one, else the texts are compared.
 
         Raises:
             EnvFailure: The grader cannot run.
         """
-        is_same = getattr(self.grader, "same", None)
-        if is_same is None:
+        grader_same = getattr(self.grader, "same", None)
+        if grader_same is None:
             return super().same(first, second)
-        return bool(is_same(first, second))
+        return bool(grader_same(first, second))
 
     def messages(self, observation: str) -> list[Message]:
-        """Return the chat up to the agent's first turn: system prompt, earlier turns, question."""
+        """Return the chat up to the agent's first turn.
+
+        It has one system message, from the task's own instructions, the option `system` and the
+        format's instructions; then the turns with which the task opens; then the question.
+
+        Args:
+            observation: The question.
+        """
+        # In front of the first reset, a set of tasks may have an opening for all of its tasks.
         opening = self.task.opening if self.task is not None else getattr(self.tasks, "opening", ())
-        task_instructions = [turn["content"] for turn in opening if turn["role"] == "system"]
-        tool_instructions = ""
+        system_parts = [turn["content"] for turn in opening if turn["role"] == "system"]
+        system_parts.append(self.system)
         if len(self.toolbox):
-            tool_instructions = self.format.instructions(self.toolbox.schemas)
-        system_parts = [*task_instructions, self.system, tool_instructions]
+            system_parts.append(self.format.instructions(self.toolbox.schemas))
         system = "\n".join(part for part in system_parts if part)
 
         messages = [{"role": "system", "content": system}] if system else []
@@ -280,7 +296,7 @@ class QuestionEnv(TextEnv):
         return any(answer in result.split() for result in self.results)
 
     def measures(self, verdicts: Sequence[Graded]) -> dict[str, Any]:
-        """Return further measures of an answer for `info`.
+        """Return further measures of an answer, which `info` gets; a subclass overrides this.
 
         Args:
             verdicts: The grader's verdicts on the answer, one for each gold of the task.
@@ -298,8 +314,8 @@ class QuestionEnv(TextEnv):
         code = call.arguments.get("code")
         if call.name == "python" and isinstance(code, str):
             call = replace(call, arguments={**call.arguments, "code": remove_fence(code)})
-        # If the call outlives its timeout, a reset may begin another list: the result belongs to
-        # this episode's.
+        # `reset` replaces the list, maybe while this call is still running. So the list of this
+        # episode is taken now.
         episode_results = self.results
         result = self.toolbox.call(call)
         text = cut_middle(result.text.rstrip("\n"), RESULT_CHARACTERS)
@@ -311,9 +327,13 @@ class QuestionEnv(TextEnv):
         return Reply(content, role=role, info=info, valid=is_ok)
 
     def _grade_answer(self, text: str) -> Reply:
-        """End the episode with the best verdict on the final reply over the task's golds.
+        """Grade a final reply, which ends the episode.
 
-        An answer that only restates the question (`48/2` where it is read off the text) scores 0.
+        If the task has several golds, the best verdict counts. An answer that only restates the
+        question, such as `48/2` if that stands in the question, scores 0.
+
+        Args:
+            text: The final reply without its thoughts.
 
         Raises:
             EnvFailure: The grader cannot run.
@@ -335,5 +355,6 @@ class QuestionEnv(TextEnv):
             "used_tool": answer is not None and self.used(answer),
             **self.measures(verdicts),
         }
-        stop = StopReason.NO_ANSWER if answer is None else StopReason.ANSWERED
-        return Reply("", reward=score, stop=stop, info=info, valid=answer is not None)
+        has_answer = answer is not None
+        stop = StopReason.ANSWERED if has_answer else StopReason.NO_ANSWER
+        return Reply("", reward=score, stop=stop, info=info, valid=has_answer)

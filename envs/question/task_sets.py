@@ -1,4 +1,4 @@
-"""Make a set of tasks of what authors give to `QuestionEnv`: dicts, pairs, `Task`s, a file."""
+"""Makes a set of tasks from what authors give to `QuestionEnv`: dicts, pairs, `Task`s, a file."""
 
 import hashlib
 import re
@@ -12,34 +12,35 @@ from ..sources import load_tasks
 from ..splits import ALL
 from ..tasks import ListTasks, Task, Tasks
 
-SHAPES = (
+ROW_SHAPES = (
     Fields("question", "answer", gold=right_answers),
     Fields("problem", "answer", gold=right_answers),
     Fields("prompt", "answer", gold=right_answers),
     Fields(VERL.problem, VERL.answer, gold=right_answers, category=VERL.category),
 )
-"""The keys that an author's row may have; an answer may be a list of right ones."""
-FORM = '{"question": …, "answer": …}'
+"""The keys that a row may have; `answer` may be a list of right answers."""
+EXPECTED_ROW = '{"question": …, "answer": …}'
 _ID_WORDS = 5  # words of a question that its id begins with
 
 
 def as_task_set(tasks: Any) -> Tasks:
     """Return a set of tasks.
 
-    A row without an `id` is named by its question, not by its index: a task keeps its id when
-    others are added, removed or reordered, so that runs before and after can be compared by task.
+    A row without an `id` gets one that is made from its question, not from its index. So a task
+    keeps its id when others are added, removed or reordered, and runs before and after that can be
+    compared task by task.
 
-    Args: tasks: A set of tasks, which is returned as it is; a file, folder or data set that
-        `load_tasks` reads; or a
-            list of dicts `{"question": …, "answer": …}`, of pairs (question, answer), or of
-            `Task`s.
+    Args:
+        tasks: A set of tasks, which is returned as it is; a file, folder or data set that
+            `load_tasks` reads; or a list of dicts `{"question": …, "answer": …}`, of pairs
+            (question, answer), or of `Task`s.
 
     Raises:
         TypeError: It is none of these.
         ValueError: A row cannot be used; the message names the row.
     """
     if isinstance(tasks, str | Path):
-        return load_tasks(tasks, SourceOptions(split=ALL, shapes=SHAPES, by_command=False))
+        return load_tasks(tasks, SourceOptions(split=ALL, shapes=ROW_SHAPES, by_command=False))
     if _is_task_set(tasks):
         return tasks  # type: ignore[no-any-return]
     is_data_frame = hasattr(tasks, "to_dict") and hasattr(tasks, "columns")
@@ -48,10 +49,10 @@ def as_task_set(tasks: Any) -> Tasks:
             f'tasks is a {type(tasks).__name__}; give its rows: tasks.to_dict("records")'
         )
     if isinstance(tasks, Mapping) or not isinstance(tasks, Iterable):
-        raise TypeError(f"tasks is {tasks!r:.60}; give a list of {FORM}")
+        raise TypeError(f"tasks is {tasks!r:.60}; give a list of {EXPECTED_ROW}")
     task_list = [_as_task(row, where=f"tasks[{index}]") for index, row in enumerate(tasks)]
     if not task_list:
-        raise ValueError(f"tasks is empty; give a list of {FORM}")
+        raise ValueError(f"tasks is empty; give a list of {EXPECTED_ROW}")
     _check_ids_are_unique(task_list)
     return ListTasks(task_list, split=ALL)
 
@@ -62,14 +63,14 @@ def _is_task_set(tasks: Any) -> bool:
 
 
 def _as_task(row: Any, where: str) -> Task:
-    """Turn one row of an author into a task.
+    """Turn one row into a task.
 
     Args:
-        row: A `Task`, a pair (question, answer) or a dict with the keys of one of `SHAPES`.
-        where: The row's place, such as `tasks[3]`, for error messages.
+        row: A `Task`, a pair (question, answer) or a dict with the keys of one of `ROW_SHAPES`.
+        where: The row's place for error messages, such as `tasks[3]`.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: The row is none of these.
         ValueError: The question, the answer or the id cannot be used.
     """
     if isinstance(row, Task):
@@ -78,11 +79,11 @@ def _as_task(row: Any, where: str) -> Task:
         row = {"question": row[0], "answer": row[1]}
     if not isinstance(row, Mapping):
         raise TypeError(
-            f"{where} is {row!r:.60}; write {FORM}, a pair (question, answer) or a Task"
+            f"{where} is {row!r:.60}; write {EXPECTED_ROW}, a pair (question, answer) or a Task"
         )
     row = dict(row)
     try:
-        question = read_row(row, SHAPES, fix=f"write {FORM}")
+        question = read_row(row, ROW_SHAPES, fix=f"write {EXPECTED_ROW}")
     except ValueError as error:
         raise ValueError(f"{where}{error}") from None
     given_id = row.get("id")
@@ -115,15 +116,14 @@ def _id_from_question(question: str) -> str:
 
 
 def _check_ids_are_unique(tasks: list[Task]) -> None:
-    """Raise ValueError if two tasks have the same id: no report could tell them apart."""
-    uses_of_id = Counter(task.id for task in tasks)
-    shared_id, uses = uses_of_id.most_common(1)[0]
+    """Raise ValueError if two tasks have the same id, as reports name tasks by their ids."""
+    most_common_id, uses = Counter(task.id for task in tasks).most_common(1)[0]
     if uses == 1:
         return
-    first, second, *_ = [index for index, task in enumerate(tasks) if task.id == shared_id]
+    first, second, *_ = [index for index, task in enumerate(tasks) if task.id == most_common_id]
     where = f"tasks[{first}] and tasks[{second}]"
     question = tasks[first].prompt
     is_same_question = tasks[second].prompt == question
-    if is_same_question and shared_id == _id_from_question(question):
+    if is_same_question and most_common_id == _id_from_question(question):
         raise ValueError(f"{where} ask the same question; leave one out, or give each an 'id'")
-    raise ValueError(f"{where} have the id {shared_id!r}; give each its own")
+    raise ValueError(f"{where} have the id {most_common_id!r}; give each its own")

@@ -11,20 +11,25 @@ from ...tools.plugins import as_tools, fork_tools
 from ...tools.subprocesses.deadlines import Overdue, call_within
 
 TOOL_TIMEOUT = 60.0  # seconds
-# Seconds in which a tool with its own timeout can stop the agent's program and return a result.
+# Further seconds in which a tool with its own timeout stops the agent's program, or a cancelled
+# coroutine cleans up.
 GRACE = 5.0
 
 
 class Toolbox:
     """The tools of one episode, by name.
 
-    A call may take `timeout` seconds. A tool that has its own `timeout` is given at most that: it
-    stops the agent's program and returns a result like any other. A tool that answers neither way
-    counts as an infrastructure failure; from then on only its `reset` and `close` are called, even
-    though the call may still be running.
+    A tool with its own `timeout`, such as `PythonTool`, stops the agent's program by itself and
+    returns a normal result; its timeout is lowered to that of the toolbox. A tool that does not
+    answer in time is an infrastructure failure. Its call may then still be running, so that only
+    its `reset` and `close` are called from then on.
+
+    Args:
+        tools: What the agent can call, as `as_tools` reads it.
+        timeout: Seconds that a call may take.
 
     Raises:
-        TypeError: Something given is no tool.
+        TypeError: One of `tools` is no tool.
         ValueError: Two tools share a name, or the timeout is not above 0.
     """
 
@@ -48,7 +53,7 @@ class Toolbox:
 
     @property
     def levels(self) -> dict[str, str]:
-        """The isolation levels of the tools that have a `level`, by the tools' names."""
+        """The isolation levels of those tools that have one, by name."""
         return {name: tool.level for name, tool in self.tools.items() if hasattr(tool, "level")}
 
     def fork(self) -> Toolbox:
@@ -58,7 +63,7 @@ class Toolbox:
         return forked_toolbox
 
     def call(self, call: ToolCall) -> ToolResult:
-        """Run one call.
+        """Run a tool call.
 
         Raises:
             ToolFailure: The tool cannot run, or has not answered in time.
@@ -77,9 +82,9 @@ class Toolbox:
             result: ToolResult = call_within(
                 deadline, lambda: tool.call(call.arguments, **options), f"the tool {call.name}"
             )
-            return result
         except Overdue as overdue:
             raise ToolFailure(str(overdue)) from None
+        return result
 
     def reset(self) -> None:
         """Give every tool a fresh state."""

@@ -312,14 +312,14 @@ def test_our_own_server_leaves_who_is_slow_to_ask(monkeypatch):
     from turngym.envs.adapters import openenv
     from turngym.tools.http import server, server_limits
 
-    monkeypatch.setattr(server_limits, "PATIENCE", 0.1)
+    monkeypatch.setattr(server_limits, "CLIENT_TIMEOUT", 0.1)
     made = []
 
     def remembered(*args, **settings):
-        made.append(server.make_patient_server(*args, **settings))
+        made.append(server.make_server_with_timeouts(*args, **settings))
         return made[0]
 
-    monkeypatch.setattr(openenv, "patient_server", remembered)
+    monkeypatch.setattr(openenv, "make_server_with_timeouts", remembered)
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     thread = threading.Thread(

@@ -1,10 +1,10 @@
-"""How an agent writes a tool call in text: formats, chosen by name, the rows of `FORMATS`.
+"""How an agent writes a tool call in text: formats, which `FORMATS` has by name.
 
-- `base`: `Format`, from which all derive, and what it reads of a text
+- `base`: `Format`, the base class, and `Parsed`, what it reads in a text
 - `hermes`, `llama_json`: calls as one JSON object, which `json_call` reads
-- `tags`, `fenced`: calls whose one argument stands as it is between two marks
+- `tags`, `fenced`: calls with a single argument, written verbatim between two marks
 - `pythonic`: calls as Python writes them
-- `foreign`: calls in the format of another model, which are counted
+- `foreign`: detects calls in the format of another model, which are counted
 """
 
 from collections.abc import Sequence
@@ -26,34 +26,35 @@ FORMATS: dict[str, Format] = {
 
 
 def get_format(name: str) -> Format:
-    """Return the format of a name; raises ValueError with the nearest name."""
+    """Return the format with a name; raises ValueError, with the most similar name, if none has."""
     return look_up(FORMATS, "tool-call format", name)
 
 
 def text_format(schemas: Sequence[dict[str, Any]]) -> Format:
-    """Return the format that a system prompt explains best.
+    """Choose the format that is easiest to explain in a system prompt.
 
-    That is tags if each tool has one, else calls as in Python.
+    This is `tags` if each of the tools can be called with a tag, else `pythonic`.
 
     Args:
         schemas: The tools' JSON schemas.
     """
-    every_tool_has_a_tag = all(_has_tag(schema["function"]) for schema in schemas)
+    every_tool_has_a_tag = all(_can_call_with_tag(schema["function"]) for schema in schemas)
     return FORMATS["tags" if every_tool_has_a_tag else "pythonic"]
 
 
-def _has_tag(function: dict[str, Any]) -> bool:
-    """Return whether a tag can call a tool, which takes one argument at a time.
+def _can_call_with_tag(function: dict[str, Any]) -> bool:
+    """Return whether a tool can be called with a tag, which passes one argument.
 
     Args:
         function: The tool's JSON schema, with `name` and `parameters`.
     """
-    tag_arguments = {tag.argument for tag in TAGS if tag.tool == function["name"]}
-    if not tag_arguments:
+    arguments_of_tags = {tag.argument for tag in TAGS if tag.tool == function["name"]}
+    if not arguments_of_tags:
         return False
     parameters = function["parameters"]
     required = set(parameters.get("required", ()))
-    if not required <= tag_arguments:
+    has_other_required_parameters = not required <= arguments_of_tags
+    if has_other_required_parameters:
         return False
-    takes_tag_arguments: bool = tag_arguments <= parameters["properties"].keys()
-    return takes_tag_arguments
+    tool_takes_arguments: bool = arguments_of_tags <= parameters["properties"].keys()
+    return tool_takes_arguments

@@ -8,6 +8,7 @@ not count. If a call's arguments spell the end of a thought, that is part of the
 import re
 import unicodedata
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,9 +17,9 @@ from typing import Any, ClassVar
 from ..checks import shorten
 from ..thoughts import Mark, outside_thoughts, thought_marks, without_thoughts
 
-# Limits of the brackets of a call, which bound the time that one call can take.
-DEEPEST = 64  # levels of nesting
-LARGEST = 10_000  # brackets and strings in all
+# Limits of a call, which bound the time that reading it can take.
+MAX_BRACKET_DEPTH = 64
+MAX_LEXICAL_TOKENS = 10_000  # brackets and strings in all
 _OPENING_BRACKETS = frozenset("([{")
 _CLOSING_BRACKETS = frozenset(")]}")
 # The blocks in which formats and chat templates put results.
@@ -31,9 +32,8 @@ _RESULT_TAGS = (
 _BLOCK_END = re.compile(
     rf"[`\u1fef]{{2}}(?=\\*[`\u1fef])|[<\[]\s*+(?=\\*/\s*+(?:{_RESULT_TAGS})\b)", re.IGNORECASE
 )
-# The key of a JSON call's arguments and the brace behind it. A string that is not closed reaches to
-# the end, so that no brace in it counts before its end is written.
-_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+\{?')
+# The key of a JSON call's arguments and the brace behind it.
+ARGUMENTS_KEY = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+\{?')
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,13 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a completion says: a call, an error for the agent, or (both None) an answer.
+    """What a completion contains: a call, a malformed call, or (both None) an answer.
 
-    `text` is the completion up to the end of the first call, well-formed or not, or of a marked
-    final answer.
+    Args:
+        call: The first call.
+        error: What is wrong with the first call, for the agent.
+        text: The completion up to the end of the first call, well-formed or not, or of a marked
+            final answer.
     """
 
     call: ToolCall | None
@@ -70,16 +73,14 @@ class Format(ABC):
 
     name: ClassVar[str]  # the key in `FORMATS`
     opening: ClassVar[re.Pattern[str]]  # finds where a block opens
-    closers: ClassVar[
-        tuple[str, ...]
-    ]  # the texts that can end a block: `complete` changes only behind one
+    # The texts that can end a block. `complete` can become true only behind one of them.
+    closers: ClassVar[tuple[str, ...]]
     native: ClassVar[bool] = False  # whether chat templates show the tools' schemas by themselves
-    unclosed: ClassVar[
-        str
-    ]  # what is wrong with a block that does not end; `{}` stands for its opening
+    # The error of a block that does not end. `{}` stands for its opening.
+    unclosed: ClassVar[str]
 
     def parse(self, text: str, tools: Sequence[str]) -> Parsed:
-        """Return the first call of a completion; never raises.
+        """Read the first call of a completion; never raises.
 
         Args:
             text: The completion.
@@ -87,19 +88,20 @@ class Format(ABC):
         """
         opening = self._find_opening(text)
         if opening is None:
-            return Parsed(None, None, text)
+            return Parsed(call=None, error=None, text=text)
         call: ToolCall | None = None
         problem: str | None = None
         end = self._find_end(text, opening)
-        if end is None:
-            problem = self._describe_unclosed(text, opening)
-        else:
+        if end is not None:
             text = text[:end]
             try:
                 call = self._read_call(text, opening, tools)
             except ValueError as error:
                 problem = str(error)
-        return Parsed(call, problem and f"malformed tool call: {problem}", text)
+        elif not self._is_answer(opening):
+            problem = self._describe_unclosed(text, opening)
+        error_for_agent = f"malformed tool call: {problem}" if problem else None
+        return Parsed(call=call, error=error_for_agent, text=text)
 
     def complete(self, text: str) -> bool:
         """Return whether the turn is over: `text` has a whole call or marked final answer."""
@@ -107,26 +109,31 @@ class Format(ABC):
         return opening is not None and self._find_end(text, opening) is not None
 
     def find_start(self, text: str) -> int | None:
-        """Return where the first call or marked final answer begins; None if there is none."""
+        """Return the offset of the first call or marked final answer; None if there is none."""
         opening = self._find_opening(text)
         return None if opening is None else opening.start()
 
     def find_arguments(self, text: str) -> tuple[int, int] | None:
-        """Return start and end of the arguments of the first call, or of the marked answer.
+        """Return where the arguments of the first call are, or the text of the marked answer.
 
-        None if there is no call, or it does not end or has no arguments.
+        Returns:
+            The offset of their first character and the offset behind their last one; None if there
+            is no call, or if it does not end or has no arguments.
         """
         opening = self._find_opening(text)
         if opening is None:
             return None
         end = self._find_end(text, opening)
-        return None if end is None else self._find_arguments_in(text, opening, end)
+        if end is None:
+            return None
+        return self._find_arguments_in(text, opening, end)
 
     def without_thoughts(self, text: str) -> str:
         """Return a completion without its thoughts, up to the end of its first call.
 
-        A text without thoughts stays as it is. Marks of thoughts inside a call's arguments stay,
-        and so does all behind a whole answer that the format marks.
+        A completion without thoughts is returned as it is. Inside a call or a marked final answer,
+        the marks of thoughts are ordinary text. The text behind a call is cut off, the text behind
+        a marked answer is not.
         """
         if not thought_marks(text):
             return text
@@ -134,15 +141,15 @@ class Format(ABC):
         if opening is None:
             return without_thoughts(text)
         end = self._find_end(text, opening)
-        is_call = self._describe_unclosed(text, opening) is not None  # and no marked answer
-        if not is_call and end is None:
+        is_answer = self._is_answer(opening)
+        if is_answer and end is None:
             return without_thoughts(text)
         before = text[: opening.start()]
-        said_before = outside_thoughts(before)  # None: there are no thoughts
-        if said_before is None:
-            said_before = before
-        block_end = end if is_call else None
-        return said_before + text[opening.start() : block_end]
+        visible_before = outside_thoughts(before)
+        if visible_before is None:  # there are no thoughts in front of the block
+            visible_before = before
+        block = text[opening.start() :] if is_answer else text[opening.start() : end]
+        return visible_before + block
 
     def render(self, call: ToolCall) -> str:
         """Return the text of a call; raises ValueError if it would not be read back the same."""
@@ -179,37 +186,41 @@ class Format(ABC):
         return "tool", text  # chat templates that know tools put a frame around this role
 
     def _find_opening(self, text: str) -> re.Match[str] | None:
-        """Find the first opening of a block outside thoughts.
+        """Find where the first call or marked final answer opens, outside thoughts.
 
-        Thoughts may open and end in the text, and the chat template may have opened one in the
-        prompt, whose end alone is then in the text.
+        The text may open and end thoughts. The chat template may have opened another one in the
+        prompt: of that thought the text has only the mark that ends it.
+
+        Returns:
+            The match of `opening`; None if there is no call.
         """
-        marks = thought_marks(text)
-        next_mark = 0  # index of the first mark that does not begin before `position`
-        position = 0  # all in front of it has been read
-        prompt_thought_ended = False  # whether a thought that the prompt opened would be over here
+        marks = deque(thought_marks(text))  # without those that begin in front of `position`
+        position = 0  # the text in front of it has been read
+        prompt_thought_is_over = False  # whether a thought that the prompt opened has surely ended
         opening = self.opening.search(text)
         while opening is not None:
-            while next_mark < len(marks) and marks[next_mark].start < position:
-                next_mark += 1
-            mark = marks[next_mark] if next_mark < len(marks) else None
-            if mark is not None and mark.start < opening.start():
-                # A thought opens or ends in front of the opening: continue behind the thought.
-                if mark.opens and mark.stop is None:
-                    return None
-                position = mark.stop or mark.end
-                prompt_thought_ended = True
-            elif (prose_end := self._find_prose_end(text, opening)) is not None:
-                position = prose_end
-            elif prompt_thought_ended or mark is None or mark.opens:
-                return opening
+            while marks and marks[0].start < position:
+                marks.popleft()
+            next_mark = marks[0] if marks else None
+            if next_mark is not None and next_mark.start < opening.start():
+                # The mark is in front of the opening: continue behind its thought.
+                if next_mark.opens and next_mark.stop is None:
+                    return None  # the thought never ends
+                position = next_mark.stop or next_mark.end
+                prompt_thought_is_over = True
             else:
-                # The next mark ends a thought that the text did not open.
-                thought_end = self._find_prompt_thought_end(text, opening, marks[next_mark:])
-                if thought_end is None:
+                prose_end = self._find_prose_end(text, opening)
+                if prose_end is not None:
+                    position = prose_end
+                elif prompt_thought_is_over:
                     return opening
-                position = thought_end
-                prompt_thought_ended = True
+                else:
+                    thought_end = self._find_prompt_thought_end(text, opening, marks)
+                    if thought_end is None:
+                        return opening
+                    position = thought_end
+                    prompt_thought_is_over = True
+            # Search only if the opening has been passed: each search may read the whole text.
             if opening.start() < position:
                 opening = self.opening.search(text, position)
         return None
@@ -217,54 +228,57 @@ class Format(ABC):
     def _find_prompt_thought_end(
         self, text: str, opening: re.Match[str], marks: Sequence[Mark]
     ) -> int | None:
-        """Return where the thought ends that began in the prompt and only mentions a call.
+        """Return where a thought ends that the prompt opened and that only mentions a call.
 
         Args:
             text: The completion.
-            opening: Where the block opens that is in question.
-            marks: The marks of thoughts behind it; the first ends a thought.
+            opening: Where the call opens that may be a mention.
+            marks: The marks of thoughts behind the opening.
 
         Returns:
-            The end of the thought; None if the block is a call, with the marks in its arguments.
+            The offset behind the thought; None if the opening is not in such a thought, so that it
+            opens a real call.
         """
-        end = self._find_end(text, opening)
-        if end is None or not self._is_in_arguments(text, opening, end, marks[0]):
+        if not marks or marks[0].opens:
+            return None  # no mark ends a thought that the text did not open
+        call_end = self._find_end(text, opening)
+        if call_end is None or not self._is_in_arguments(text, opening, call_end, marks[0]):
             return marks[0].end
-        # All marks up to the end of the block are in its arguments. The one behind may end a
-        # thought that holds all of the block.
+        # The marks in front of the call's end are in its arguments. If the first mark behind it
+        # ends a thought, then the whole call is in that thought.
         for mark in marks:
-            if mark.start >= end:
+            if mark.start >= call_end:
                 return None if mark.opens else mark.end
         return None
 
     def _find_prose_end(self, text: str, opening: re.Match[str]) -> int | None:
-        """Return where a block ends that opens as a call but is none.
+        """Return where a block ends that opens like a call but is none.
 
         None if it is a call, or never ends.
         """
         return None
 
     def _is_in_arguments(self, text: str, opening: re.Match[str], end: int, mark: Mark) -> bool:
-        """Return whether a mark that ends a thought is in the arguments of the block, or behind it.
+        """Return whether the end mark of a thought is part of the arguments of a call.
 
-        If not, the mark ends a thought that began in the prompt, and in which the opening was only
-        mentioned: then the real call opens between the mark and the end of what looked like one
-        block.
+        If not, the mark ends a thought of the prompt that only mentioned the opening. The real call
+        then opens behind the mark, within what looked like a single block.
 
         Args:
             text: The completion.
-            opening: Where the block opens.
+            opening: Where the block of the call opens.
             end: Where it ends.
             mark: The mark, which begins behind the opening.
         """
         return mark.end <= end and not self._opens_between(text, mark.end, end)
 
     def _opens_between(self, text: str, start: int, end: int) -> bool:
+        """Return whether a block opens between two offsets."""
         opening = self.opening.search(text, start)
         return opening is not None and opening.start() < end
 
     def _closer_of(self, opening: re.Match[str]) -> str:
-        """Return the text that ends the block, for formats in which it is a fixed one."""
+        """Return the text that ends the block, for formats in which that is fixed."""
         return self.closers[0]
 
     def _find_end(self, text: str, opening: re.Match[str]) -> int | None:
@@ -279,18 +293,28 @@ class Format(ABC):
     def _find_arguments_in(
         self, text: str, opening: re.Match[str], end: int
     ) -> tuple[int, int] | None:
-        """Return start and end of the arguments in the block that ends at `end`, if it has any."""
+        """Return start and end of the arguments in a block; None if it has none.
+
+        Args:
+            text: The completion.
+            opening: Where the block opens.
+            end: Where it ends.
+        """
         return opening.end(), end - len(self._closer_of(opening))
 
-    def _describe_unclosed(self, text: str, opening: re.Match[str]) -> str | None:
-        """Return what is wrong with a block if it does not end; None if it is an answer."""
+    def _is_answer(self, opening: re.Match[str]) -> bool:
+        """Return whether a block is a marked final answer instead of a call."""
+        return False
+
+    def _describe_unclosed(self, text: str, opening: re.Match[str]) -> str:
+        """Return what is wrong with the block of a call that does not end, for the agent."""
         return self.unclosed.format(opening[0].rstrip())
 
     @abstractmethod
     def _read_call(
         self, text: str, opening: re.Match[str], tools: Sequence[str]
     ) -> ToolCall | None:
-        """Return the call of a block, None for a marked answer.
+        """Read the call of a block; return None for a marked answer.
 
         Args:
             text: The completion up to the end of the block.
@@ -305,57 +329,73 @@ class Format(ABC):
     def _spell_call(self, call: ToolCall) -> str:
         """Return the text of a call.
 
-        For a call that the format cannot spell, returns anything or raises ValueError.
+        If the format cannot write the call, this may raise ValueError or return a wrong text, which
+        `render` detects.
         """
 
 
 def escape_block_ends(text: str) -> str:
     r"""Escape a result so that nothing in it ends its block.
 
-    `</result>` becomes `<\/result>`, and three backticks ``\`.
+    `</result>` becomes `<\/result>`, and three backticks become ``\`. Tokenizers may apply NFKC
+    normalization, which turns, for example, full-width characters into ASCII. So everything is
+    escaped, too, that would end the block only after normalization.
 
-    This also holds after NFKC normalization, which tokenizers do and which turns, say, full-width
-    signs into ASCII. There is exactly one backslash more than before, so the original can be
-    recovered.
+    Each end gets exactly one backslash, also where there are some already, so that the original can
+    be recovered.
     """
     if unicodedata.is_normalized("NFKC", text):  # as ASCII is
         return _BLOCK_END.sub(r"\g<0>\\", text)
-    escape_at = {match.end() for match in _BLOCK_END.finditer(text)}
-    # The block ends of the normalized text, at the characters of the original from which they came.
-    normalized: list[str] = []
-    origins: list[int] = []  # for each normalized character, the index of the original one
-    for index, character in enumerate(text):
-        characters = unicodedata.normalize("NFKC", character)
-        normalized.append(characters)
-        origins += [index] * len(characters)
-    for match in _BLOCK_END.finditer("".join(normalized)):
-        escape_at.add(origins[match.end() - 1] + 1)
+    insertion_offsets = {match.end() for match in _BLOCK_END.finditer(text)}
+    insertion_offsets |= _find_normalized_block_ends(text)
     pieces: list[str] = []
     position = 0
-    for end in sorted(escape_at):
-        pieces += [text[position:end], "\\"]
-        position = end
+    for offset in sorted(insertion_offsets):
+        pieces.append(text[position:offset])
+        pieces.append("\\")
+        position = offset
     pieces.append(text[position:])
     return "".join(pieces)
 
 
+def _find_normalized_block_ends(text: str) -> set[int]:
+    """Return where backslashes have to be inserted because of the ends in the NFKC-normalized text.
+
+    Returns:
+        Offsets in the text itself, not in the normalized one.
+    """
+    normalized_pieces: list[str] = []
+    original_indices: list[int] = []  # of each normalized character, the one it came from
+    for index, character in enumerate(text):
+        normalized_piece = unicodedata.normalize("NFKC", character)
+        normalized_pieces.append(normalized_piece)
+        original_indices += [index] * len(normalized_piece)
+    offsets: set[int] = set()
+    for match in _BLOCK_END.finditer("".join(normalized_pieces)):
+        last_character = original_indices[match.end() - 1]
+        offsets.add(last_character + 1)
+    return offsets
+
+
 def find_closing_bracket(text: str, start: int, tokens: re.Pattern[str]) -> int | None:
-    """Return the index behind the bracket that closes the one at `start`.
+    """Return the offset behind the bracket that closes the one at `start`.
+
+    Brackets of different kinds may close each other: readers of calls find such mistakes later.
 
     Args:
         text: The text.
-        start: Where a bracket opens.
-        tokens: Finds brackets, and whole strings, in which brackets do not count.
+        start: The offset of the opening bracket.
+        tokens: Matches brackets and whole strings. Brackets in strings do not count.
 
     Returns:
-        The index; None if no bracket closes it, or that comes after `LARGEST` tokens or a nesting
-        of `DEEPEST`.
+        The offset; None if no bracket closes it, or if it has more than `MAX_LEXICAL_TOKENS` or
+        nests more deeply than `MAX_BRACKET_DEPTH`.
     """
     depth = 0
-    for token in islice(tokens.finditer(text, start), LARGEST):
+    for token in islice(tokens.finditer(text, start), MAX_LEXICAL_TOKENS):
         if token[0] in _OPENING_BRACKETS:
             depth += 1
-            if depth > DEEPEST:
+            if depth > MAX_BRACKET_DEPTH:
                 return None
         elif token[0] in _CLOSING_BRACKETS:
             depth -= 1
@@ -368,5 +408,5 @@ def check_tool(name: str, tools: Sequence[str]) -> None:
     """Raise ValueError, with a message for the agent, if no tool has this name."""
     if name in tools:
         return
-    known = f"the tools are {', '.join(tools)}" if tools else "there are no tools"
-    raise ValueError(f"there is no tool {shorten(name)!r}; {known}")
+    existing_tools = f"the tools are {', '.join(tools)}" if tools else "there are no tools"
+    raise ValueError(f"there is no tool {shorten(name)!r}; {existing_tools}")

@@ -1,4 +1,4 @@
-"""Calls whose one argument is a fenced block of code in Markdown."""
+"""Calls whose single argument is a fenced block of code in Markdown."""
 
 import re
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 from .base import Format, ToolCall, check_tool
 
-TAB = 4  # columns, in Markdown
+TAB_WIDTH = 4  # columns, in Markdown
 # What may be in front of a fence on its line: blanks, and a marker of a list item such as "- " or
 # "1. ".
-_LIST_ITEM = re.compile(r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?")
-# Code in a fence. Python code never begins with a fence. Some models forget the fence at its end.
+_FENCE_INDENT = re.compile(r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?")
+# Code in a fence. Python code never begins with a fence. Some models forget the closing fence.
 _FENCED_CODE = re.compile(
     r"""
     \s*? (?P<indent>[ \t]*+) ```(?i:python3?|py)? [ \t]*+ \r?\n
@@ -23,13 +23,13 @@ _FENCE = re.compile(r"^[ \t]*+```", re.MULTILINE)
 
 
 class Fenced(Format):
-    """A Markdown fence ```` ```python … ``` ```` runs its code, as ToRA and ROLL write it.
+    """A Markdown fence ```` ```python … ``` ```` runs its code, as in ToRA and ROLL.
 
     The output comes back in a fence, too.
 
-    The first fence of Python (`python` or `py`, in any case) is a call of the tool `python`; other
-    fences are text. If the fence is indented, by blanks or as part of a list, its lines lose as
-    much indentation, as in CommonMark.
+    The first fence of Python (`python` or `py`, in upper or lower case) is a call of the tool
+    `python`; other fences are text. If the fence is indented, by blanks or as part of a list, its
+    lines lose as much indentation, as in CommonMark.
     """
 
     name = "fenced"
@@ -63,18 +63,21 @@ class Fenced(Format):
 
     def _read_call(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         check_tool("python", tools)
+        # The text ends with the closing fence, which may be indented.
         code = text[opening.end() : -len("```")].rstrip(" \t").removesuffix("\n")
+        # An indented fence, such as one in a list, has code that is indented as far as the fence.
         line_start = text.rfind("\n", 0, opening.start()) + 1
-        indent = _LIST_ITEM.fullmatch(text, line_start, opening.start())
+        indent = _FENCE_INDENT.fullmatch(text, line_start, opening.start())
         if indent is not None and indent[0]:
-            code = _remove_indent(code, columns=len(indent[0].expandtabs(TAB)))
+            code = _remove_indent(code, columns=len(indent[0].expandtabs(TAB_WIDTH)))
         return ToolCall("python", {"code": code})
 
     def _spell_call(self, call: ToolCall) -> str:
         code = call.arguments.get("code")
         if not isinstance(code, str):
             raise ValueError(
-                f"the format {self.name} spells python with the argument 'code' alone: {call}"
+                f"the format {self.name} can only write the argument 'code' of python, "
+                f"as text: {call}"
             )
         return f"```python\n{code}\n```"
 
@@ -87,18 +90,20 @@ def remove_fence(code: str) -> str:
     fence = _FENCED_CODE.fullmatch(code)
     if fence is None:
         return code
-    return _remove_indent(fence["code"], columns=len(fence["indent"].expandtabs(TAB)))
+    return _remove_indent(fence["code"], columns=len(fence["indent"].expandtabs(TAB_WIDTH)))
 
 
 def _remove_indent(code: str, *, columns: int) -> str:
     """Remove up to `columns` columns of blanks from the start of each line.
 
-    A tab reaches to the next multiple of `TAB` columns.
+    A tab extends to the next multiple of `TAB_WIDTH` columns. Indentation that remains is written
+    with spaces.
     """
     lines: list[str] = []
     for line in code.split("\n"):
         unindented = line.lstrip(" \t")
         indent = line[: len(line) - len(unindented)]
-        remaining_columns = max(0, len(indent.expandtabs(TAB)) - columns)
+        indent_columns = len(indent.expandtabs(TAB_WIDTH))
+        remaining_columns = max(0, indent_columns - columns)
         lines.append(" " * remaining_columns + unindented)
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Calls in a format that the environment does not read: which it is, and what to do.
+"""Detects calls in a format that the environment does not read, and advises what to do.
 
 Such calls are counted and reported, never run.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 # The formats by their names in messages, each with a pattern that only its calls match. If several
 # match, the first counts.
-FOREIGN = {
+CALL_PATTERNS = {
     "Kimi's": re.compile(r"<\|tool_calls?(?:_section)?_begin\|>"),
     "DeepSeek's": re.compile(r"<｜tool▁calls?▁begin｜>|<｜DSML｜"),
     "Mistral's": re.compile(r"\[TOOL_CALLS\]"),
@@ -29,8 +29,8 @@ FOREIGN = {
     ),
     "Llama's (<|python_tag|>)": re.compile(r"<\|python_tag\|>(?!\s*\{)"),
 }
-# Those of `FOREIGN`, and two more, that turngym can read.
-OWN = ("hermes", "llama-json", "pythonic", "tags")
+# The formats that turngym can read, not all of which are in `CALL_PATTERNS`.
+READABLE_FORMATS = ("hermes", "llama-json", "pythonic", "tags")
 
 
 def find_foreign_call(
@@ -43,41 +43,47 @@ def find_foreign_call(
             malformed one.
         style: The name of the environment's format.
         tools: The names of the tools; a call in `pythonic` or `tags` must name one.
-        malformed: Whether there is a malformed call in the environment's format. Then only formats
-            count that turngym cannot read, as some of them write their calls between the tags of
-            `hermes`.
+        malformed: Whether the reply has a malformed call in the environment's format. Then formats
+            that turngym can read do not count: some other models write their calls between the tags
+            of `hermes`.
     """
-    for name, pattern in FOREIGN.items():
-        if name == style or (malformed and name in OWN):
+    for format_name, call_pattern in CALL_PATTERNS.items():
+        if format_name == style:
             continue
-        if pattern.search(text):
-            return name
+        if malformed and format_name in READABLE_FORMATS:
+            continue
+        if call_pattern.search(text):
+            return format_name
     if malformed or not tools:
         return None
-    tool_names = "|".join(re.escape(tool) for tool in tools)
-    pythonic_call = rf"\[\s*+(?:{tool_names})\(\s*+(?:\w++\s*+=|\))"
-    if style != "pythonic" and re.search(pythonic_call, text):
-        return "pythonic"
-    if style != "tags" and any(f"<{tool}>" in text and f"</{tool}>" in text for tool in tools):
-        return "tags"
+    # Prose may look like a call of these two formats, so the name of a tool is required.
+    if style != "pythonic":
+        tool_names = "|".join(re.escape(tool) for tool in tools)
+        pythonic_call = rf"\[\s*+(?:{tool_names})\(\s*+(?:\w++\s*+=|\))"
+        if re.search(pythonic_call, text):
+            return "pythonic"
+    if style != "tags":
+        for tool in tools:
+            if f"<{tool}>" in text and f"</{tool}>" in text:
+                return "tags"
     return None
 
 
 def describe_format(name: str) -> str:
-    """Return how a sentence calls a foreign format: "the format hermes", "Kimi's format"."""
-    return f"the format {name}" if name in OWN else f"{name} format"
+    """Return a format's name for a sentence: "the format hermes", "Kimi's format"."""
+    return f"the format {name}" if name in READABLE_FORMATS else f"{name} format"
 
 
 def advise_on_format(name: str, has_format_option: bool = True) -> str:
     """Return what a user can do about calls in a foreign format.
 
     Args:
-        name: The name of the format, as `foreign_call` returns it.
+        name: The name of the format, as `find_foreign_call` returns it.
         has_format_option: Whether the environment has the option `format`.
     """
     if not has_format_option:
         return "the environment reads only the form of calls that its prompt asks for"
-    if name in OWN:
+    if name in READABLE_FORMATS:
         return f"try --option format={name}"
     return (
         "turngym has no such format; behind a URL, a server can read it (--tool-calls structured, "

@@ -27,7 +27,10 @@ class Hermes(Format):
     unclosed = f"{opener} is never closed by {closer}"
 
     def _find_end(self, text: str, opening: re.Match[str]) -> int | None:
-        """Return where the first closing tag ends that is not in a string of the JSON object."""
+        """Return where the first closing tag ends that is not in a string of the JSON object.
+
+        If there is no object behind the opening, the first closing tag counts.
+        """
         if not _OBJECT_START.match(text, opening.end()):
             return super()._find_end(text, opening)
         for token in _STRING_OR_CLOSING_TAG.finditer(text, opening.end()):
@@ -35,11 +38,11 @@ class Hermes(Format):
                 return token.end()
         return None
 
-    def _describe_unclosed(self, text: str, opening: re.Match[str]) -> str | None:
-        """Return what is wrong with a block that does not end.
+    def _describe_unclosed(self, text: str, opening: re.Match[str]) -> str:
+        """Return what is wrong with a block that does not end, for the agent.
 
-        If it has a closing tag, in a string that never ends, that is what is wrong with the JSON in
-        front of the tag.
+        If there is a closing tag, but in a string that is never closed, the error is the one of the
+        JSON in front of that tag.
         """
         end_in_string = super()._find_end(text, opening)
         if end_in_string is not None:

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from ..checks import refuse_constant
-from .base import _ARGUMENTS, ToolCall, check_tool
+from .base import ARGUMENTS_KEY, ToolCall, check_tool
 
 _TYPE_NAMES = {
     dict: "an object",
@@ -20,14 +20,14 @@ _TYPE_NAMES = {
 def read_json_call(
     source: str, source_name: str, argument_keys: tuple[str, ...], tools: Sequence[str]
 ) -> ToolCall:
-    """Read a call from `{"name": …, KEY: {…}}`.
+    """Read a call from JSON of the form `{"name": …, "arguments": {…}}`.
 
-    The arguments may also be a string with a JSON object, as some models write them.
+    The arguments may also be a string that contains a JSON object, as some models write them.
 
     Args:
         source: The JSON.
-        source_name: What it is called in messages, as "the object".
-        argument_keys: The keys that may hold the arguments; the first that is there counts.
+        source_name: How errors call the JSON, such as "the object".
+        argument_keys: The keys under which the arguments may be; the first that is there counts.
         tools: The names of the tools that exist.
 
     Raises:
@@ -37,17 +37,22 @@ def read_json_call(
     call = load_json(source, source_name)
     if not isinstance(call, dict):
         raise ValueError(f"expected {expected_form}, got {_name_type(call)}")
+
     name = call.get("name")
     if not isinstance(name, str):
         raise ValueError(f'"name" must be a string; expected {expected_form}')
     check_tool(name, tools)
-    key = next((key for key in argument_keys if key in call), argument_keys[0])
+
+    present_keys = [key for key in argument_keys if key in call]
+    key = present_keys[0] if present_keys else argument_keys[0]
     arguments = call.get(key)
     if isinstance(arguments, str):
         arguments = load_json(arguments, f'"{key}"')
     if not isinstance(arguments, dict):
-        actual = _name_type(arguments) if key in call else "missing"
-        raise ValueError(f'"{key}" must be an object, it is {actual}; expected {expected_form}')
+        actual_type = _name_type(arguments) if present_keys else "missing"
+        raise ValueError(
+            f'"{key}" must be an object, it is {actual_type}; expected {expected_form}'
+        )
     return ToolCall(name, arguments)
 
 
@@ -62,23 +67,24 @@ def spell_json_call(call: ToolCall, argument_key: str) -> str:
 
 
 def find_json_arguments(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return start and end of what is between the braces of a JSON call's arguments.
+    """Return where the arguments of a JSON call are, without the braces around them.
 
     Args:
-        text: A text that has the call as JSON.
-        start: Where the JSON begins.
-        end: Where it ends.
+        text: A text that contains the call as JSON.
+        start: The offset at which the JSON begins.
+        end: The offset behind it.
 
     Returns:
-        The places of the first character and of the one behind the last; None if there are no
+        The offset of the first character and the offset behind the last one; None if there are no
         arguments.
     """
-    opening = _ARGUMENTS.search(text, start, end)
+    opening = ARGUMENTS_KEY.search(text, start, end)
     if opening is None:
         return None
-    # The last two braces close the arguments and the call; either may be missing.
-    inside = text[opening.end() : end].rstrip().removesuffix("}").rstrip().removesuffix("}")
-    return opening.end(), opening.end() + len(inside)
+    arguments_start = opening.end()
+    # The last two braces close the call and the arguments. In a malformed call they may be missing.
+    arguments = text[arguments_start:end].rstrip().removesuffix("}").rstrip().removesuffix("}")
+    return arguments_start, arguments_start + len(arguments)
 
 
 def load_json(source: str, source_name: str) -> Any:
@@ -86,7 +92,7 @@ def load_json(source: str, source_name: str) -> Any:
 
     Args:
         source: The text.
-        source_name: What it is called in messages.
+        source_name: How errors call the text.
 
     Raises:
         ValueError: It is not JSON, is nested too deeply, or has a number that is infinite or not a

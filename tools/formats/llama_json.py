@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from .base import _ARGUMENTS, Format, ToolCall, find_closing_bracket
+from .base import ARGUMENTS_KEY, Format, ToolCall, find_closing_bracket
 from .json_call import find_json_arguments, read_json_call, spell_json_call
 
 # A JSON string or a brace. A string that is not closed reaches to the end of the text.
@@ -14,10 +14,9 @@ _STRING_OR_BRACE = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DO
 class LlamaJson(Format):
     """`{"name": …, "parameters": {…}}`: an object that begins with its name or its arguments.
 
-    The first such object counts.
-
-    Text in front of it (`<|python_tag|>`, prose) and behind it (`; {…}`) does not count. An object
-    with a name and no arguments, such as `{"name": "Alice"}`, is not a call.
+    The first such object is the call. Text in front of it (`<|python_tag|>`,
+    prose) and behind it (`; {…}`) does not count. An object with a name and no arguments, such as
+    `{"name": "Alice"}`, is not a call.
     """
 
     name = "llama-json"
@@ -30,22 +29,22 @@ class LlamaJson(Format):
         return find_closing_bracket(text, opening.start(), _STRING_OR_BRACE)
 
     def _find_prose_end(self, text: str, opening: re.Match[str]) -> int | None:
-        """Return where an object ends that is data.
+        """Return where a JSON object ends that is data, not a call; None if it may be a call.
 
-        It is data if it has no arguments and does not say that it is a call.
+        An object is data if it has no arguments and does not say that it is a function call.
         """
         end = self._find_end(text, opening)
         if end is None:
             return None
         source = text[opening.start() : end]
         try:
-            value = json.loads(source)
+            json_object = json.loads(source)
         except (ValueError, RecursionError):
-            # Not JSON. If it was meant as a call, the agent has to be told what is wrong with it.
-            looks_like_call = _ARGUMENTS.search(source) is not None
+            # Malformed JSON is a call if it has arguments: then the agent must see the error.
+            looks_like_call = ARGUMENTS_KEY.search(source) is not None
         else:
-            has_arguments = "parameters" in value or "arguments" in value
-            looks_like_call = has_arguments or value.get("type") == "function"
+            has_arguments = "parameters" in json_object or "arguments" in json_object
+            looks_like_call = has_arguments or json_object.get("type") == "function"
         return None if looks_like_call else end
 
     def _find_arguments_in(

@@ -11,23 +11,23 @@ from math import isfinite
 from typing import Any
 
 from ..checks import shorten
-from .base import LARGEST, Format, ToolCall, check_tool, find_closing_bracket
+from .base import MAX_LEXICAL_TOKENS, Format, ToolCall, check_tool, find_closing_bracket
 
 _NAME = r"[^\W\d][\w.]*+"
 
 
 def _string_pattern(quote: str) -> str:
-    """Return a pattern of Python's strings with this quote, in three quotes or one.
+    """Return a regex of Python's strings with this quote character, in three quotes or one.
 
-    A string that is not closed reaches to the end, so that no bracket in it counts before its end
-    is written.
+    A string that is not closed extends to the end of the text, so that a bracket in a string never
+    counts while the string is still being generated.
     """
     triple = quote * 3
-    in_triple_quotes = (
+    triple_quoted = (
         rf"{triple}[^{quote}\\]*+(?:(?:\\.?|{quote}(?!{quote * 2}))[^{quote}\\]*+)*+(?:{triple}|\Z)"
     )
-    in_single_quotes = rf"{quote}[^{quote}\\]*+(?:\\.?[^{quote}\\]*+)*+(?:{quote}|\Z)"
-    return f"{in_triple_quotes}|{in_single_quotes}"
+    quoted_once = rf"{quote}[^{quote}\\]*+(?:\\.?[^{quote}\\]*+)*+(?:{quote}|\Z)"
+    return f"{triple_quoted}|{quoted_once}"
 
 
 _STRING = _string_pattern('"') + "|" + _string_pattern("'")
@@ -74,7 +74,8 @@ _ESCAPED_CHARACTERS = {
 class Pythonic(Format):
     """Calls with named arguments, whose values are literals of Python or JSON.
 
-    The first call ends with the `]` or the `,` behind it: further calls in the list do not count.
+    `[f(x=1)]`. The first call ends with the `]` or the `,` behind it: further calls in the list do
+    not count.
     """
 
     name = "pythonic"
@@ -93,17 +94,17 @@ class Pythonic(Format):
         )
 
     def _find_end(self, text: str, opening: re.Match[str]) -> int | None:
-        bracket_end = find_closing_bracket(text, opening.start("bracket"), _STRING_OR_BRACKET)
-        if bracket_end is None:
+        call_end = find_closing_bracket(text, opening.start("bracket"), _STRING_OR_BRACKET)
+        if call_end is None:
             return None
-        call_end = _CALL_END.match(text, bracket_end)
-        return None if call_end is None else call_end.end()
+        # The block ends with the "]" or "," behind the call.
+        separator = _CALL_END.match(text, call_end)
+        return None if separator is None else separator.end()
 
     def _find_arguments_in(
         self, text: str, opening: re.Match[str], end: int
     ) -> tuple[int, int] | None:
-        # Brackets are matched without regard to their kind, so a block may end without a `)`:
-        # `[f(x=1],`.
+        # `_find_end` lets any bracket close any other, so a block such as `[f(x=1],` has no `)`.
         start = opening.end("bracket")
         closing = text.rfind(")", start, end)
         return None if closing < 0 else (start, closing)
@@ -125,8 +126,8 @@ class Pythonic(Format):
 class _Reader:
     """Reads the arguments of a call token by token.
 
-    It recurses as deeply as brackets nest, which `find_closing_bracket` has limited before. Methods
-    raise ValueError, with a message for the agent, if the text is not as they expect.
+    It recurses as deeply as brackets nest, which `find_closing_bracket` has limited before. Its
+    methods raise ValueError, with a message for the agent, if the text is not what they expect.
 
     Args:
         text: The completion up to the end of the call.
@@ -136,30 +137,32 @@ class _Reader:
     def __init__(self, text: str, start: int) -> None:
         self.text = text
         self.position = start
-        self.tokens_left = LARGEST
+        self.tokens_left = MAX_LEXICAL_TOKENS
         self.token = ""  # the text of the latest token
-        self.ended_with_comma = False  # whether a comma was behind the last member of a bracket
+        self.ended_with_comma = False  # whether the latest bracket ended with a comma, as (1,)
 
     def next_token(self) -> str:
         """Go to the next token and return its kind.
 
-        This is `text` for a string, `number`, `word`, the token itself for any other character, and
-        "" at the end.
+        Returns:
+            `text` for a string, `number`, `word` for a name, the character itself for any other
+            token, "" at the end.
         """
         match = _TOKEN.match(self.text, self.position)
         self.tokens_left -= 1
-        if match is None or self.tokens_left == 0:  # a match there always is, if only of the end
-            raise ValueError(f"the call holds more than {LARGEST} values and marks")
+        # The pattern always matches, at least the end; `match is None` is for the type checker.
+        if match is None or self.tokens_left == 0:
+            raise ValueError(f"the call holds more than {MAX_LEXICAL_TOKENS} values and marks")
         self.position = match.end()
         self.token = match[0].lstrip()
         return match.lastgroup or self.token
 
     def skip_if_next(self, character: str) -> bool:
-        """Go past the next token if it is `character`; return whether it is."""
-        position = self.position
+        """Skip the next token if it is `character`; return whether it is."""
+        position_before = self.position
         if self.next_token() == character:
             return True
-        self.position = position
+        self.position = position_before
         return False
 
     def describe_token(self) -> str:
@@ -167,9 +170,13 @@ class _Reader:
         return repr(shorten(self.token)) if self.token else "the end"
 
     def iterate_members(self, closer: str) -> Iterator[None]:
-        """Yield once for each member of a bracket, which the caller must read before it continues.
+        """Iterate over the members of a bracket such as `1, 2]`, behind its opening.
 
-        Goes past the commas between them and past `closer`.
+        Yields in front of each member, which the caller must read before it continues. The commas
+        and the closing bracket are read here.
+
+        Args:
+            closer: The closing bracket.
         """
         while not self.skip_if_next(closer):
             yield
@@ -181,7 +188,7 @@ class _Reader:
                 return
 
     def read_arguments(self) -> dict[str, Any]:
-        """Read `name=value, …)`."""
+        """Read named arguments up to the end of the call: `x=1, y=2)`."""
         arguments: dict[str, Any] = {}
         for _ in self.iterate_members(")"):
             if self.next_token() != "word":
@@ -199,21 +206,22 @@ class _Reader:
         return arguments
 
     def read_value(self) -> Any:
-        """Read a literal; a tuple becomes a list."""
-        kind = self.next_token()
-        if kind == "text":
+        """Read a literal of Python or JSON; a tuple becomes a list."""
+        token_kind = self.next_token()
+        if token_kind == "text":
             return _unescape_string(self.token)
-        if kind == "number":
+        if token_kind == "number":
             return _parse_number(self.token)
-        if kind == "word" and self.token in _CONSTANTS:
+        if token_kind == "word" and self.token in _CONSTANTS:
             return _CONSTANTS[self.token]
-        if kind == "[":
+        if token_kind == "[":
             return [self.read_value() for _ in self.iterate_members("]")]
-        if kind == "(":
+        if token_kind == "(":
             items = [self.read_value() for _ in self.iterate_members(")")]
-            is_parenthesized = len(items) == 1 and not self.ended_with_comma  # (1), not (1,)
+            # `(1)` is a number in parentheses, `(1,)` a tuple.
+            is_parenthesized = len(items) == 1 and not self.ended_with_comma
             return items[0] if is_parenthesized else items
-        if kind == "{":
+        if token_kind == "{":
             return self._read_dict()
         raise ValueError(
             "expected a literal (text, number, list, dict, True, False, None), "
@@ -221,7 +229,7 @@ class _Reader:
         )
 
     def _read_dict(self) -> dict[str, Any]:
-        """Read `key: value, …}`."""
+        """Read the items of a dict up to its end: `"x": 1, "y": 2}`."""
         items: dict[str, Any] = {}
         for _ in self.iterate_members("}"):
             key = self.read_value()
@@ -252,21 +260,20 @@ def _unescape_character(escape: re.Match[str]) -> str:
     return chr(code)
 
 
-def _parse_number(digits: str) -> int | float:
+def _parse_number(literal: str) -> int | float:
     """Return the number of a decimal literal; raises ValueError beyond the range of floats."""
-    if digits.lstrip("+-").isdigit():
-        return int(digits)
-    value = float(digits)
+    if literal.lstrip("+-").isdigit():
+        return int(literal)
+    value = float(literal)
     if not isfinite(value):
-        raise ValueError(f"the number {shorten(digits)} is too large")
+        raise ValueError(f"the number {shorten(literal)} is too large")
     return value
 
 
 def _spell_literal(value: Any) -> str:
     r"""Return the Python literal of a JSON value.
 
-    In strings `</` is written as `<\x2f`, which is read as the same, so that no argument can close
-    a thought.
+    In strings, `</` is written as `<\x2f`: it means the same, and no argument can end a thought.
     """
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("</", "<\\x2f")

@@ -1,4 +1,4 @@
-"""Calls whose one argument stands as it is between two tags, as in `<python>…</python>`."""
+"""Calls whose single argument is written verbatim between tags: `<python>…</python>`."""
 
 import re
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ class Tag:
     Args:
         name: The tag's name.
         tool: The tool that it calls.
-        argument: The argument of the tool that stands between the tags.
-        result: The name of the tags between which the result comes back.
+        argument: The name of the tool's argument that is written between the tags.
+        result: The name of the tag in which the result comes back.
     """
 
     name: str
@@ -32,8 +32,8 @@ TAGS = (  # prompts show the first tag of a tool
     Tag("execute", "python", "code", "result"),
     Tag("llm-code", "python", "code", "result"),
 )
-ANSWERS = ("answer", "solution")  # tags of a final answer: it is no call, and ends the turn
-_TAG_NAMES = [*(tag.name for tag in TAGS), *ANSWERS]
+ANSWER_TAGS = ("answer", "solution")  # of a final answer, which ends the turn without a call
+_TAG_NAMES = [*(tag.name for tag in TAGS), *ANSWER_TAGS]
 
 
 class Tags(Format):
@@ -78,32 +78,39 @@ class Tags(Format):
     def _closer_of(self, opening: re.Match[str]) -> str:
         return f"</{opening[1]}>"
 
-    def _describe_unclosed(self, text: str, opening: re.Match[str]) -> str | None:
-        return None if opening[1] in ANSWERS else self.unclosed.format(opening[1])
+    def _is_answer(self, opening: re.Match[str]) -> bool:
+        return opening[1] in ANSWER_TAGS
+
+    def _describe_unclosed(self, text: str, opening: re.Match[str]) -> str:
+        return self.unclosed.format(opening[1])
 
     def _read_call(
         self, text: str, opening: re.Match[str], tools: Sequence[str]
     ) -> ToolCall | None:
-        tag_name = opening[1]
-        if tag_name in ANSWERS:
+        if self._is_answer(opening):
             return None
-        tag = next(tag for tag in TAGS if tag.name == tag_name)
+        tag = next(tag for tag in TAGS if tag.name == opening[1])
         check_tool(tag.tool, tools)
         argument = text[opening.end() : -len(self._closer_of(opening))]
-        # A line break next to a tag is not part of the argument, and neither are blanks on the
-        # opening tag's own line. Blanks at the start of the next line are: they indent code.
-        begins_on_next_line = argument.startswith("\n")
-        argument = argument[1:] if begins_on_next_line else argument.strip(" \t")
-        return ToolCall(tag.tool, {tag.argument: argument.removesuffix("\n")})
+        # Strip one line break next to each tag, or the blanks if the argument begins on the line of
+        # the opening tag. If it begins on the next line, its first blanks may indent code: keep
+        # them.
+        if argument.startswith("\n"):
+            argument = argument.removeprefix("\n")
+        else:
+            argument = argument.strip(" \t")
+        argument = argument.removesuffix("\n")
+        return ToolCall(tag.tool, {tag.argument: argument})
 
     def _spell_call(self, call: ToolCall) -> str:
         tag = self._tag_of_tool(call.name)
         argument = call.arguments.get(tag.argument)
         if not isinstance(argument, str):
             raise ValueError(
-                f"the format {self.name} spells {tag.tool} with the argument {tag.argument!r} "
-                f"alone: {call}"
+                f"the format {self.name} can only write the argument {tag.argument!r} of "
+                f"{tag.tool}, as text: {call}"
             )
+        # Blanks at the ends of an argument would be stripped if it were on the line of its tags.
         needs_own_lines = "\n" in argument or argument != argument.strip(" \t")
-        frame = "\n" if needs_own_lines else ""
-        return f"<{tag.name}>{frame}{argument}{frame}</{tag.name}>"
+        line_break = "\n" if needs_own_lines else ""
+        return f"<{tag.name}>{line_break}{argument}{line_break}</{tag.name}>"

@@ -1,10 +1,9 @@
 """JSON over HTTP: requests over reused connections, with a deadline, bounded answers and retries.
 
 `JsonClient` is for threads, `Connections` for an event loop. The deadline covers a whole request:
-name lookup, waiting for a connection, each byte both ways, and all retries. Timeouts of sockets
-cannot promise that, as a server that sends a byte a second restarts them with each byte. So the
-requests of threads run on an event loop in a thread of the client's, where they can be cancelled at
-any point.
+name lookup, waiting for a connection, sending, receiving, and all retries. Socket timeouts cannot
+ensure that: a server that sends a byte a second restarts them with each byte. So the requests of
+threads run on an event loop in a separate thread, where they can be cancelled at any point.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ import httpx
 from .failures import Fault, HttpFailure, Limits, ShapeError
 from .json_values import Node, parse, serialize
 
-PROBE = 1.5  # seconds in which a server must show that it is there
-CONNECTIONS = 256  # at once, for one client
-# Seconds that an idle connection is kept: less than the 5 after which common servers close theirs.
-KEEP = 4.0
+PROBE_TIMEOUT = 1.5  # seconds, for `JsonClient.check` and for error pages
+MAX_CONNECTIONS = 256  # at once, for one client
+# Seconds that an idle connection stays open: less than the 5 after which common servers close it.
+KEEPALIVE = 4.0
 BACKOFF = 0.1  # seconds before the second try; each further pause is twice as long
-EXCERPT = 200  # characters of an error page in a message
-PAGE = 2**16  # bytes of an error page that are read
-HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "turngym"}
+MAX_EXCERPT = 200  # characters of an error page in a message
+MAX_ERROR_PAGE = 2**16  # bytes of an error page that are read
+DEFAULT_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "turngym"}
 
 
 class JsonClient:
@@ -45,8 +44,9 @@ class JsonClient:
     Args:
         url: `http(s)://host[:port][/path]`.
         path: Added to `url`.
-        authorization: The value of the header of that name, which is never shown; "" sends none.
-        limits: Of each request; None is the default.
+        authorization: The value of the `Authorization` header; "" sends none. It is masked in
+            errors.
+        limits: The limits of each request; None means the default ones.
 
     Raises:
         ValueError: The URL is not as above, or no header can carry `authorization`.
@@ -62,12 +62,12 @@ class JsonClient:
             raise ValueError(f"the secret for {self.url} holds characters that no header can carry")
         self._closed = False
         self._reset()
-        _clients.add(self)
+        _all_clients.add(self)
 
     def _reset(self) -> None:
-        """Begin without connections: at first, and in a forked process."""
+        """Start without connections: in a new client, and after a fork."""
         self._lock = threading.Lock()
-        self._runner: _Runner | None = None  # started by the first request
+        self._loop_thread: _EventLoopThread | None = None  # started by the first request
 
     def post(self, body: Any) -> Node:
         """Send `body` and return the answer; raises `HttpFailure`."""
@@ -82,42 +82,41 @@ class JsonClient:
         return self._request("POST", self.url, serialize(body), self.limits)
 
     def check(self, query: str = "") -> None:
-        """Raise `HttpFailure` unless a server answers, within `PROBE` seconds, for this URL.
+        """Raise `HttpFailure` unless a server answers at this URL within `PROBE_TIMEOUT`.
 
         Args:
             query: Added to the URL.
         """
-        limits = Limits(deadline=PROBE, tries=1, max_bytes=self.limits.max_bytes)
+        limits = Limits(deadline=PROBE_TIMEOUT, tries=1, max_bytes=self.limits.max_bytes)
         try:
             self._request("GET", self.url + query, b"", limits)
         except HttpFailure as failure:
-            # A server that takes only POST there answers with some status 4xx. That is enough,
-            # unless it means that there is nothing (404) or that this client may not use it.
+            # A server that accepts only POST at this URL answers with a status 4xx. This shows that
+            # it is there, unless the URL does not exist (404) or this client may not use it.
             is_client_error = 400 <= failure.status < 500
             if not is_client_error or failure.status in (401, 403, 404, 407):
                 raise
 
     def close(self) -> None:
-        """Cancel requests under way and close all connections; may be called twice."""
+        """Cancel running requests and close all connections; may be called twice."""
         with self._lock:
             self._closed = True
-            runner = self._runner
-            self._runner = None
-        if runner is not None:
-            runner.stop()
-            runner.thread.join()
+            loop_thread = self._loop_thread
+            self._loop_thread = None
+        if loop_thread is not None:
+            loop_thread.stop()
+            loop_thread.thread.join()
 
     def _request_json(self, method: str, content: bytes) -> Node:
         """Send a request and return its answer as JSON; raises `HttpFailure`."""
-        end = time.monotonic() + self.limits.deadline
+        deadline = time.monotonic() + self.limits.deadline
         answer = self._request(method, self.url, content, self.limits)
         try:
             node = Node(parse(answer))
         except ShapeError as error:
             raise HttpFailure(Fault.MALFORMED, str(error)) from None
-        # Parsing cannot be interrupted; `max_bytes` bounds it. If it took too long, the deadline
-        # has passed all the same.
-        if time.monotonic() > end:
+        # Parsing cannot be interrupted, so its time is checked afterwards.
+        if time.monotonic() > deadline:
             raise HttpFailure(
                 Fault.TIMEOUT, f"no answer within {self.limits.deadline:g} s, its reading included"
             )
@@ -126,44 +125,56 @@ class JsonClient:
     def _request(self, method: str, url: str, content: bytes, limits: Limits) -> bytes:
         """Send a request from the calling thread, with retries, and return the body of the answer.
 
-        Raises `HttpFailure`, in which the secret is masked.
+        Args:
+            method: The HTTP method, such as `GET`.
+            url: The URL.
+            content: The JSON to send; b"" for none.
+            limits: The limits of this request.
+
+        Raises:
+            HttpFailure: The request failed. The secret is masked in its message and page.
         """
         with self._lock:
             if self._closed:
                 raise HttpFailure(Fault.CONNECT, "the client is closed")
-            if self._runner is None:
-                self._runner = self._start_runner()
-            connections = self._runner.connections
-            sending = send_with_retries(
-                lambda: connections.send(method, url, content, limits.max_bytes), limits
+            if self._loop_thread is None:
+                self._loop_thread = self._start_loop_thread()
+            connections = self._loop_thread.connections
+
+            def attempt() -> Awaitable[bytes]:
+                return connections.send(method, url, content, limits.max_bytes)
+
+            future = asyncio.run_coroutine_threadsafe(
+                send_with_retries(attempt, limits), self._loop_thread.loop
             )
-            future = asyncio.run_coroutine_threadsafe(sending, self._runner.loop)
         try:
             return future.result()
         except CancelledError:
             raise HttpFailure(Fault.CONNECT, "the client was closed meanwhile") from None
         except HttpFailure as failure:
-            if self._secret:  # which the server may have repeated in an error page
+            # The server may have repeated the secret in an error page.
+            if self._secret:
                 failure.what = failure.what.replace(self._secret, "…")
                 failure.page = failure.page.replace(self._secret, "…")
                 failure.args = (failure.what,)
             raise
         finally:
-            future.cancel()  # if the caller was interrupted
+            # Does nothing unless the wait was interrupted, as by Ctrl-C.
+            future.cancel()
 
-    def _start_runner(self) -> _Runner:
-        """Start the event loop of this client, which ends with it."""
+    def _start_loop_thread(self) -> _EventLoopThread:
+        """Start an event loop with connections, which ends with this client."""
         headers = {"Authorization": self._secret} if self._secret else {}
         connections = Connections(secure=self.url.startswith("https:"), headers=headers)
-        runner = _Runner(connections)
-        # If nobody closes the client, its loop stops when it is collected. At the end of the
+        loop_thread = _EventLoopThread(connections)
+        # A client that nobody closes stops its loop when it is garbage-collected. At the end of the
         # process nothing has to be done: the thread is a daemon.
-        weakref.finalize(self, runner.stop).atexit = False
-        return runner
+        weakref.finalize(self, loop_thread.stop).atexit = False
+        return loop_thread
 
 
-class _Runner:
-    """An event loop on a thread of its own, with the connections that are used on it."""
+class _EventLoopThread:
+    """An event loop that runs in its own thread, and the connections that are used on it."""
 
     def __init__(self, connections: Connections) -> None:
         self.loop = asyncio.new_event_loop()
@@ -172,7 +183,7 @@ class _Runner:
         self.thread.start()
 
     def stop(self) -> None:
-        """Cancel all requests and end; may be called twice."""
+        """Cancel all requests and end the thread; may be called twice."""
         with suppress(RuntimeError):  # the loop is closed already
             self.loop.call_soon_threadsafe(self.loop.stop)
 
@@ -182,95 +193,106 @@ class _Runner:
         self.loop.close()
 
     async def _cancel_and_close(self) -> None:
+        """Cancel all other tasks of the loop, wait until they end, and close the connections."""
         this_task = asyncio.current_task()
         for task in asyncio.all_tasks() - {this_task}:
             task.cancel()
-        while remaining_tasks := asyncio.all_tasks() - {this_task}:
-            await asyncio.gather(*remaining_tasks, return_exceptions=True)
-            # A cancelled request begins a task that ends its body; let it begin.
+        other_tasks = asyncio.all_tasks() - {this_task}
+        while other_tasks:
+            await asyncio.gather(*other_tasks, return_exceptions=True)
+            # A cancelled request starts a task that closes its body. Let that task start, and wait
+            # for it, too.
             await asyncio.sleep(0)
+            other_tasks = asyncio.all_tasks() - {this_task}
         await self.connections.aclose()
         await self.loop.shutdown_asyncgens()
 
 
 class Connections:
-    """Reusable HTTP connections on one event loop; a request beyond `most` waits for a free one.
+    """Reusable HTTP connections to one server, on one event loop.
 
     Args:
-        secure: Whether the server speaks https; only then are certificates loaded.
-        headers: Sent with each request, besides `HEADERS`.
-        most: Connections at once.
+        secure: Whether the server uses https; only then are certificates loaded.
+        headers: Sent with each request, in addition to `DEFAULT_HEADERS`.
+        most: The largest number of connections at once; further requests wait for a free one.
     """
 
     def __init__(
-        self, *, secure: bool, headers: Mapping[str, str] | None = None, most: int = CONNECTIONS
+        self, *, secure: bool, headers: Mapping[str, str] | None = None, most: int = MAX_CONNECTIONS
     ) -> None:
         self._tls = httpx.create_ssl_context(verify=secure, trust_env=False)
-        self._headers = {**HEADERS, **(headers or {})}
-        self._free_places = asyncio.Semaphore(most)
-        self._idle: list[httpx.AsyncHTTPTransport] = []  # a connection each
+        self._headers = {**DEFAULT_HEADERS, **(headers or {})}
+        self._connection_slots = asyncio.Semaphore(most)
+        self._idle: list[httpx.AsyncHTTPTransport] = []  # each has one open connection
 
     async def send(self, method: str, url: str, content: bytes, max_bytes: int) -> bytes:
-        """Send a request and return the body of its answer; raises `HttpFailure`.
+        """Send a request and return the body of its answer.
 
-        It is sent a second time only if a reused connection breaks, which the server may have
-        closed meanwhile.
+        If an idle connection turns out to be broken, the request is sent again over a new one.
 
         Args:
-            method: As `GET`.
+            method: The HTTP method, such as `GET`.
             url: The URL.
             content: The JSON to send; b"" for none.
-            max_bytes: The largest answer, as sent and as decompressed.
+            max_bytes: The largest body of the answer, both compressed and decompressed.
+
+        Raises:
+            HttpFailure: The request failed.
         """
         headers = self._headers
         if content:
             headers = {**headers, "Content-Type": "application/json"}
         request = httpx.Request(method, url, headers=headers, content=content)
-        async with self._free_places:
+        async with self._connection_slots:
             if self._idle:
                 try:
                     return await self._send_over(self._idle.pop(), request, max_bytes)
                 except HttpFailure as failure:
+                    # The server may have closed the connection while it was idle.
                     if failure.fault is not Fault.CONNECT:
                         raise
             return await self._send_over(self._open_transport(), request, max_bytes)
 
     async def aclose(self) -> None:
-        """Close the connections that are idle."""
+        """Close the idle connections."""
         while self._idle:
             await self._idle.pop().aclose()
 
     async def _send_over(
         self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, max_bytes: int
     ) -> bytes:
-        """Send a request over one connection, which is kept if that succeeds and else closed."""
+        """Send a request over one connection; keep it for reuse after success, else close it."""
         try:
-            body = await _exchange(transport, request, max_bytes)
-        except BaseException:  # also a cancellation, after which unread bytes may be on their way
+            body = await _send_and_receive(transport, request, max_bytes)
+        except BaseException:
+            # Also after a cancellation: the rest of the answer may still arrive.
             await transport.aclose()
             raise
         self._idle.append(transport)
         return body
 
     def _open_transport(self) -> httpx.AsyncHTTPTransport:
-        # A transport for each connection: one pool of httpx looks through all its connections for
-        # each request, and 200 in one triple the CPU time.
-        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP)
+        # Each connection has its own transport. A pool of httpx searches all its connections for
+        # each request: with 200 in one pool a request takes three times the CPU time.
+        limits = httpx.Limits(
+            max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEPALIVE
+        )
         return httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
 
 
 class BoundedBody:
-    """Collects a body of limited size, and decompresses it.
+    """Collects and decompresses the body of an answer, up to a limit.
 
-    httpx would decompress a chunk at once, however large it becomes.
+    httpx would decompress a whole chunk at once, however large it becomes.
 
     Args:
-        name: What the body is, for messages.
-        encoding: The header `Content-Encoding`.
-        max_bytes: The most bytes, as sent and as decompressed.
+        name: How errors call the body, such as `its answer`.
+        encoding: The value of the header `Content-Encoding`.
+        max_bytes: The limit for the body, both compressed and decompressed.
 
     Raises:
-        HttpFailure: MALFORMED if it is not compressed as it says; from `add`, TOO_LARGE.
+        HttpFailure: MALFORMED if the encoding is not gzip, or the bytes are not valid gzip;
+            TOO_LARGE, from `add`, if the body is larger than the limit.
     """
 
     def __init__(self, name: str, encoding: str, max_bytes: int) -> None:
@@ -280,40 +302,42 @@ class BoundedBody:
                 Fault.MALFORMED,
                 f"{name} has the encoding {encoding[:60]!r}, and only gzip was offered",
             )
-        self._inflate: Any = None
+        self._decompressor: Any = None
         if encoding.endswith("gzip"):
-            self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)  # 16: with gzip's header
+            # zlib reads the header and checksum of gzip if 16 is added to the window size.
+            self._decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
         self._name = name
         self._max_bytes = max_bytes
-        self._sent_bytes = 0
+        self._received_bytes = 0
         self._body = bytearray()
         self.too_large = HttpFailure(Fault.TOO_LARGE, f"{name} is larger than {max_bytes} bytes")
 
     def add(self, chunk: bytes) -> None:
-        """Add bytes as they were sent."""
-        self._sent_bytes += len(chunk)
-        if self._inflate is None:
+        """Add bytes as they were received."""
+        self._received_bytes += len(chunk)
+        if self._decompressor is None:
             self._body += chunk
         else:
-            # One byte more than allowed shows that it is too large. 0 would mean no limit.
-            limit = self._max_bytes + 1 - len(self._body)
+            # Allow one byte more than the limit, which shows that the body is too large. It also
+            # keeps the argument above 0, which would mean no limit.
+            max_length = self._max_bytes + 1 - len(self._body)
             try:
-                self._body += self._inflate.decompress(chunk, limit)
+                self._body += self._decompressor.decompress(chunk, max_length)
             except zlib.error:
                 raise HttpFailure(
                     Fault.MALFORMED, f"{self._name} has damaged compressed bytes"
                 ) from None
-        if self._sent_bytes > self._max_bytes or len(self._body) > self._max_bytes:
+        if self._received_bytes > self._max_bytes or len(self._body) > self._max_bytes:
             raise self.too_large
 
     @property
     def beginning(self) -> bytes:
-        """The decompressed bytes so far, at most as many as are allowed."""
+        """The decompressed bytes so far, up to the limit."""
         return bytes(self._body[: self._max_bytes])
 
     def end(self) -> bytes:
         """Return the whole body, after its last chunk."""
-        if self._inflate is not None and not self._inflate.eof:
+        if self._decompressor is not None and not self._decompressor.eof:
             raise HttpFailure(
                 Fault.MALFORMED, f"{self._name} has compressed bytes that end too soon"
             )
@@ -321,31 +345,34 @@ class BoundedBody:
 
 
 async def send_with_retries(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
-    """Return what `attempt` returns, with retries after failures that may pass.
+    """Return the result of `attempt`, which is retried with exponential backoff.
+
+    A failure is retried if it has a `wait`, the least seconds before a retry.
 
     Args:
-        attempt: Sends a request; called for each try.
-        limits: `deadline` is for all tries and pauses, `tries` the most tries.
+        attempt: Sends the request; called for each try.
+        limits: `deadline` is for all tries and pauses together, `tries` the most tries.
 
     Raises:
-        HttpFailure: The failure of the last try; TIMEOUT if the deadline passes during a try.
+        HttpFailure: The last try failed, or TIMEOUT if the deadline passed during a try.
     """
-    end = time.monotonic() + limits.deadline
-    failed_tries = 0
+    deadline = time.monotonic() + limits.deadline
+    tries = 0
     last_problem = ""
     try:
         async with asyncio.timeout(limits.deadline):
             while True:
+                tries += 1
                 try:
                     return await attempt()
                 except HttpFailure as failure:
-                    failed_tries += 1
+                    if failure.wait is None or tries == limits.tries:
+                        raise
+                    backoff = BACKOFF * 2 ** (tries - 1)
+                    pause = max(backoff, failure.wait)
+                    if time.monotonic() + pause >= deadline:
+                        raise
                     last_problem = f" (before that: {failure.what})"
-                    if failure.wait is None or failed_tries == limits.tries:
-                        raise
-                    pause = max(BACKOFF * 2 ** (failed_tries - 1), failure.wait)
-                    if time.monotonic() + pause >= end:
-                        raise
                 await asyncio.sleep(pause)
     except TimeoutError:
         raise HttpFailure(
@@ -356,37 +383,46 @@ async def send_with_retries(attempt: Callable[[], Awaitable[bytes]], limits: Lim
 def normalize_address(url: str) -> str:
     """Return the address of a server without a slash at its end.
 
-    Raises ValueError unless it is `http(s)://host[:port][/path]`.
+    Raises:
+        ValueError: It is not of the form `http(s)://host[:port][/path]`.
     """
-    shown = re.sub(r"//.*@", "//", url)  # without user and password
+    url_without_user = re.sub(r"//.*@", "//", url)  # safe to show: it may have a password
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise ValueError(f"{shown!r} is no URL: {error}") from None
+        raise ValueError(f"{url_without_user!r} is no URL: {error}") from None
     has_host = parsed.scheme in ("http", "https") and bool(parsed.host)
     has_valid_port = parsed.port is None or parsed.port <= 65535
-    if not (has_host and has_valid_port) or parsed.query or parsed.fragment:
+    has_more_than_path = bool(parsed.query or parsed.fragment)
+    if not has_host or not has_valid_port or has_more_than_path:
         raise ValueError(
-            f"{shown!r} is no address of a server; it looks like http://127.0.0.1:8000/path"
+            f"{url_without_user!r} is no address of a server; "
+            "it looks like http://127.0.0.1:8000/path"
         )
-    base = str(parsed.copy_with(userinfo=b"")).rstrip("/")
+    address = str(parsed.copy_with(userinfo=b"")).rstrip("/")
     if parsed.userinfo:
-        raise ValueError(f"the address {base} has a user; a key is read from the environment")
-    return base
+        raise ValueError(f"the address {address} has a user; a key is read from the environment")
+    return address
 
 
-async def _exchange(
+async def _send_and_receive(
     transport: httpx.AsyncBaseTransport, request: httpx.Request, max_bytes: int
 ) -> bytes:
-    """Send a request and return the body; raises `HttpFailure` unless the status is 2xx."""
+    """Send a request over one connection, once, and return the body of the answer.
+
+    Raises:
+        HttpFailure: The connection broke, the status is not 2xx, or the body is too large or
+            malformed.
+    """
     try:
         response = await transport.handle_async_request(request)
         try:
             if not 200 <= response.status_code < 300:
-                raise await _read_refusal(response)
+                raise await _read_failure(response)
             encoding = response.headers.get("content-encoding", "")
             body = BoundedBody("its answer", encoding, max_bytes)
-            if int(response.headers.get("content-length", 0)) > max_bytes:
+            announced_bytes = int(response.headers.get("content-length", 0))
+            if announced_bytes > max_bytes:
                 raise body.too_large
             async for chunk in response.aiter_raw():
                 body.add(chunk)
@@ -394,31 +430,39 @@ async def _exchange(
         finally:
             await response.aclose()
     except (httpx.TransportError, OSError, UnicodeError) as error:
-        root_cause: BaseException = error
-        while cause := root_cause.__cause__ or root_cause.__context__:
-            root_cause = cause  # the errors around it do not say why
-        raise HttpFailure(
-            Fault.CONNECT, f"{type(root_cause).__name__}: {root_cause}"[:EXCERPT], wait=0.0
-        ) from None
+        cause = _find_root_cause(error)
+        message = f"{type(cause).__name__}: {cause}"[:MAX_EXCERPT]
+        raise HttpFailure(Fault.CONNECT, message, wait=0.0) from None
 
 
-async def _read_refusal(response: httpx.Response) -> HttpFailure:
-    """Return the failure for an answer whose status is not 2xx."""
+def _find_root_cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain: those of httpx around it do not give the reason."""
+    while True:
+        cause = error.__cause__ or error.__context__
+        if cause is None:
+            return error
+        error = cause
+
+
+async def _read_failure(response: httpx.Response) -> HttpFailure:
+    """Return the failure that a response means whose status is not 2xx."""
     status = response.status_code
     if 300 <= status < 400:
-        location = response.headers.get("location", "")[:EXCERPT]
+        location = response.headers.get("location", "")[:MAX_EXCERPT]
         return HttpFailure(
             Fault.STATUS,
             f"it answered {status}, a redirect to {location!r}, which is not followed",
             status=status,
         )
     page = await _read_error_page(response)
+    # Errors of the server and "too many requests" (429) may pass, so these are retried.
+    is_temporary = status >= 500 or status == 429
     wait: float | None = None
-    if status >= 500 or status == 429:  # errors that may pass; 429 is "too many requests"
-        wait = _retry_after(response.headers.get("retry-after", ""))
+    if is_temporary:
+        wait = _parse_retry_after(response.headers.get("retry-after", ""))
     return HttpFailure(
         Fault.STATUS,
-        f"it answered {status}: {page[:EXCERPT]!r}",
+        f"it answered {status}: {page[:MAX_EXCERPT]!r}",
         wait=wait,
         status=status,
         page=page,
@@ -426,46 +470,48 @@ async def _read_refusal(response: httpx.Response) -> HttpFailure:
 
 
 async def _read_error_page(response: httpx.Response) -> str:
-    """Return the beginning of an error page, or why it cannot be read.
+    """Return the beginning of an error page, or why it cannot be decompressed.
 
-    The failure is known by its status already, so a page that breaks off, is damaged or slow is
-    cut.
+    Never fails, as the status already says that the request failed. A page that breaks off, is
+    damaged or is slow ends where the problem begins.
     """
+    encoding = response.headers.get("content-encoding", "")
     try:
-        body = BoundedBody("its error", response.headers.get("content-encoding", ""), PAGE)
+        body = BoundedBody("its error", encoding, MAX_ERROR_PAGE)
     except HttpFailure as failure:
         return failure.what
     with suppress(HttpFailure, httpx.TransportError, TimeoutError):
-        async with asyncio.timeout(PROBE):
+        async with asyncio.timeout(PROBE_TIMEOUT):
             async for chunk in response.aiter_raw():
                 body.add(chunk)
     return body.beginning.decode("utf-8", "replace")
 
 
-def _retry_after(value: str) -> float:
+def _parse_retry_after(value: str) -> float:
     """Return the seconds that a `Retry-After` header asks to wait, 0 if it cannot be read.
 
-    It is a number of seconds or a date (RFC 9110, section 10.2.3).
+    The value is a number of seconds or a date (RFC 9110, section 10.2.3).
     """
     if re.fullmatch(r"[0-9]{1,9}", value):
         return float(value)
     with suppress(ValueError, OverflowError, OSError):
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+        seconds_until_date = parsedate_to_datetime(value).timestamp() - time.time()
+        return max(0.0, seconds_until_date)
     return 0.0
 
 
-_clients: weakref.WeakSet[JsonClient] = weakref.WeakSet()
-_inherited: list[Any] = []  # event loops of the parent process
+_all_clients: weakref.WeakSet[JsonClient] = weakref.WeakSet()
+_inherited_loop_threads: list[_EventLoopThread | None] = []  # those of the parent process
 
 
 def _reset_after_fork() -> None:
-    """Give all clients of a forked process their own event loops.
+    """Let all clients of a forked process start their own event loops.
 
-    Those of the parent stay referenced here: collecting them would close sockets that the parent
+    The loops of the parent stay referenced: collecting them would close sockets that the parent
     still uses.
     """
-    for client in list(_clients):
-        _inherited.append(client._runner)
+    for client in list(_all_clients):
+        _inherited_loop_threads.append(client._loop_thread)
         client._reset()
 
 

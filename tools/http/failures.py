@@ -19,11 +19,11 @@ class HttpFailure(Exception):
     """A request that failed.
 
     Args:
-        fault: Why.
-        what: What happened, without the address.
+        fault: The type of the failure.
+        what: The message, without the server's address.
         wait: The least seconds before a retry; None if a retry would not help.
         status: The HTTP status of the answer; 0 if there was none.
-        page: The beginning of the body of an error; "" if there was none.
+        page: The beginning of the body of an error answer; "" if there was none.
     """
 
     def __init__(
@@ -51,4 +51,4 @@ class Limits:
 
 
 class ShapeError(ValueError):
-    """A value that a protocol does not allow; the message names its path."""
+    """A value that a protocol does not allow; the message has its path."""

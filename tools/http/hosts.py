@@ -17,8 +17,13 @@ _SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True)
-class Stranger:
-    """Why a request is refused, and the HTTP status that says so."""
+class HostRefusal:
+    """Why a request is refused.
+
+    Args:
+        status: The HTTP status of the answer.
+        why: The reason, for the person who sent the request.
+    """
 
     status: int
     why: str
@@ -35,11 +40,11 @@ class Hosts:
 
     def refusal(
         self, hosts: Iterable[str], origins: Iterable[str], address: str = ""
-    ) -> Stranger | None:
-        """Return why a request is refused; None if it is not.
+    ) -> HostRefusal | None:
+        """Return why a request is refused; None if it is allowed.
 
         Args:
-            hosts: The values of its `Host` headers, of which there must be one.
+            hosts: The values of its `Host` headers, of which there must be exactly one.
             origins: The values of its `Origin` headers; each must be the server's own.
             address: The address to which the client connected; "" if that is not known.
         """
@@ -48,17 +53,19 @@ class Hosts:
         name = _normalize_host(_PORT.sub("", host))
         is_own_name = name in self._names or name == address.lower() or is_loopback(name)
         if not name or not is_own_name:
-            shown = ", ".join(host_headers)[:80]
-            return Stranger(
-                421,
-                f"this is not {shown!r}; if it is, start the server with "
+            shown_hosts = ", ".join(host_headers)[:80]
+            return HostRefusal(
+                421,  # "misdirected request"
+                f"this is not {shown_hosts!r}; if it is, start the server with "
                 f"--allow-host {name[:80]!r}",
             )
         for origin in origins:
             scheme, separator, origin_host = origin.partition("://")
             is_web_origin = bool(separator) and scheme.lower() in _SCHEMES
             if not is_web_origin or origin_host.lower() != host.lower():
-                return Stranger(403, f"pages of another origin ({origin[:80]!r}) may not ask here")
+                return HostRefusal(
+                    403, f"pages of another origin ({origin[:80]!r}) may not ask here"
+                )
         return None
 
 
@@ -69,8 +76,11 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-def _normalize_host(name: str) -> str:
-    """Return a host in lower case, a name without a dot at its end, an address without brackets."""
-    is_bracketed = name.startswith("[") and name.endswith("]")
-    bare = name[1:-1] if is_bracketed else name
-    return bare.rstrip(".").lower()
+def _normalize_host(host: str) -> str:
+    """Return a host in lower case, without the dot at the end or the brackets of IPv6.
+
+    `"Example.org."` -> `"example.org"`, `"[::1]"` -> `"::1"`
+    """
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    without_brackets = host[1:-1] if is_bracketed else host
+    return without_brackets.rstrip(".").lower()

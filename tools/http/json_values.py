@@ -1,4 +1,4 @@
-"""JSON that may be hostile: `parse` limits it, `Node` reads it and names what is wrong."""
+"""Reads JSON that may be hostile: `parse` limits it, and `Node` checks the type of each value."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from ..checks import shorten
 from .failures import ShapeError
 
 T = TypeVar("T")
-MAX_NESTING = 100  # objects and lists within each other in an answer
+MAX_NESTING = 100  # levels of objects and lists
 
 
 def serialize(value: Any) -> bytes:
@@ -25,8 +25,8 @@ def parse(data: bytes) -> Any:
 
     Raises:
         ShapeError: It is not JSON, has a NaN or infinity, or is nested more deeply than
-            `MAX_NESTING`: who copies, prints or writes a value recurses, and must stay far from
-            Python's own limit.
+            `MAX_NESTING`. Code that copies or prints the value recurses, and must stay far from
+            Python's recursion limit.
     """
     try:
         value = json.loads(data.decode(), parse_constant=_refuse_constant)
@@ -42,21 +42,22 @@ def parse(data: bytes) -> Any:
 
 
 def _is_nested_deeper(value: Any, max_depth: int) -> bool:
-    """Return whether a JSON value has more than `max_depth` objects and lists within each other."""
-    level = [value]  # all values at one depth; a loop, as recursion could overflow the stack
+    """Return whether a JSON value has more than `max_depth` levels of objects and lists."""
+    # One level at a time in a loop: recursion could overflow the stack.
+    values = [value]
     for _ in range(max_depth + 1):
-        next_level: list[Any] = []
+        values_of_next_level: list[Any] = []
         has_containers = False
-        for member in level:
+        for member in values:
             if isinstance(member, dict):
                 has_containers = True
-                next_level.extend(member.values())
+                values_of_next_level.extend(member.values())
             elif isinstance(member, list):
                 has_containers = True
-                next_level.extend(member)
+                values_of_next_level.extend(member)
         if not has_containers:
             return False
-        level = next_level
+        values = values_of_next_level
     return True
 
 
@@ -65,10 +66,10 @@ def _refuse_constant(name: str) -> None:
 
 
 class Node:
-    """A JSON value with its path, such as `result[0][2].score`.
+    """A JSON value and its path in the document, such as `result[0][2].score`.
 
-    The methods return the value as the type they are named for, and raise `ShapeError` if it is
-    another.
+    Each method returns the value as the type that it is named after, and raises `ShapeError` if the
+    value has another type.
     """
 
     def __init__(self, value: Any, path: str = "") -> None:
@@ -89,9 +90,9 @@ class Node:
         return self._of_type(dict, "an object")
 
     def array(self) -> "Nodes":
-        """Return the items of a list, which become nodes one by one as they are read.
+        """Return the items of a list.
 
-        A hostile list may have millions.
+        Their nodes are only made when they are read, as a hostile list may have millions of items.
         """
         return Nodes(self._of_type(list, "a list"), self.path)
 
@@ -112,14 +113,14 @@ class Node:
             raise self.error("a number")
         try:
             number = float(self.value)
-        except OverflowError:  # a whole number beyond the largest float
+        except OverflowError:  # an integer above the largest float
             raise self.error("a finite number") from None
         if not math.isfinite(number):
             raise self.error("a finite number")
         return number
 
     def integer(self, minimum: int, maximum: int) -> int:
-        """Return a whole number between two bounds, both included."""
+        """Return a whole number; `minimum` and `maximum` are allowed, too."""
         if type(self.value) is not int or not minimum <= self.value <= maximum:
             raise self.error(f"a whole number from {minimum} to {maximum}")
         return self.value
@@ -133,14 +134,18 @@ class Node:
         return self.value
 
     def error(self, expected: str) -> ShapeError:
-        """Return the error for a value of another type than `expected`, as "a number"."""
+        """Return the error that the value is not as expected.
+
+        Args:
+            expected: The type that was expected, such as "a number".
+        """
         if isinstance(self.value, dict):
-            shown = "an object"
+            actual = "an object"
         elif isinstance(self.value, list):
-            shown = "a list"
+            actual = "a list"
         else:
-            shown = repr(self.value)
-        return ShapeError(f"{self.path or 'the JSON'} is {shorten(shown)}; expected {expected}")
+            actual = repr(self.value)
+        return ShapeError(f"{self.path or 'the JSON'} is {shorten(actual)}; expected {expected}")
 
 
 class Nodes(Sequence[Node]):
@@ -159,11 +164,12 @@ class Nodes(Sequence[Node]):
         return len(self._items)
 
     @overload
-    def __getitem__(self, place: int) -> Node: ...
+    def __getitem__(self, index: int) -> Node: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Node]: ...
-    def __getitem__(self, place: int | slice) -> Node | list[Node]:
-        if isinstance(place, slice):
-            return [self[index] for index in range(*place.indices(len(self)))]
-        index = range(len(self))[place]  # counts a negative one from the end; IndexError beyond
-        return Node(self._items[index], f"{self._path}[{index}]")
+    def __getitem__(self, index: slice) -> list[Node]: ...
+    def __getitem__(self, index: int | slice) -> Node | list[Node]:
+        if isinstance(index, slice):
+            return [self[item_index] for item_index in range(*index.indices(len(self)))]
+        # A negative index, such as -1, becomes the real one, which the path shows.
+        item_index = range(len(self))[index]
+        return Node(self._items[item_index], f"{self._path}[{item_index}]")

@@ -1,8 +1,8 @@
-"""What our servers share, on uvicorn: deadlines for clients, refusals, and memory limits.
+"""What our servers share, on uvicorn: timeouts for clients, refusals, and memory limits.
 
-uvicorn implements HTTP. `patient_server` makes it close connections whose clients let it wait.
-`admit`, `body_of` and `refuse` are steps of an ASGI application, `MemoryUse` counts what all its
-requests hold in memory.
+uvicorn implements HTTP. `make_server_with_timeouts` makes it close connections to slow clients.
+`check_host_and_origin`, `iterate_body` and `send_refusal` are steps of an ASGI application.
+`MemoryUse` counts the bytes that all its requests have in memory.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -13,8 +13,8 @@ from . import server_limits
 from .hosts import Hosts
 from .json_values import serialize
 
-# Of uvicorn: no unneeded headers, and no logs.
-SETTINGS: dict[str, Any] = {
+# Settings of uvicorn: no unneeded headers, and no logs.
+UVICORN_SETTINGS: dict[str, Any] = {
     "access_log": False,
     "proxy_headers": False,
     "server_header": False,
@@ -26,19 +26,18 @@ SETTINGS: dict[str, Any] = {
     "h11_max_incomplete_event_size": server_limits.HEAD,
 }
 
-# ASGI: the description of a request, the function that returns its next event, and the one that
-# sends an answer's.
-Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Any], Awaitable[None]]
+# The three arguments of an ASGI application.
+Scope = Mapping[str, Any]  # describes the request
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]  # returns the next event of the request
+Send = Callable[[Any], Awaitable[None]]  # sends an event of the answer
 
 
-def make_patient_server(app: Any, **settings: Any) -> Any:
-    """Return a `uvicorn.Server` that closes connections whose clients let it wait.
+def make_server_with_timeouts(app: Any, **settings: Any) -> Any:
+    """Return a `uvicorn.Server` that closes connections to slow clients.
 
     Args:
         app: The ASGI application.
-        settings: Of `uvicorn.Config`, in place of `SETTINGS`.
+        settings: Settings of `uvicorn.Config`, which override `UVICORN_SETTINGS`.
 
     Raises:
         ImportError: uvicorn is not installed.
@@ -46,13 +45,18 @@ def make_patient_server(app: Any, **settings: Any) -> Any:
     try:
         import uvicorn
 
-        from .patient_connection import PatientConnection
+        from .connection_with_timeouts import ConnectionWithTimeouts
     except ImportError as error:
         raise ImportError(
             f'a server needs uvicorn ({error}): pip install "turngym[serve]"'
         ) from error
-    all_settings = {**SETTINGS, "timeout_graceful_shutdown": server_limits.GRACE, **settings}
-    return uvicorn.Server(uvicorn.Config(app, http=PatientConnection, **all_settings))
+    all_settings = {
+        **UVICORN_SETTINGS,
+        "timeout_graceful_shutdown": server_limits.GRACE,
+        **settings,
+    }
+    config = uvicorn.Config(app, http=ConnectionWithTimeouts, **all_settings)
+    return uvicorn.Server(config)
 
 
 class Refusal(Exception):
@@ -60,8 +64,8 @@ class Refusal(Exception):
 
     Args:
         status: The HTTP status.
-        message: Why.
-        headers: Further headers, with `_` in their names for `-`.
+        message: The reason, for the client.
+        headers: Further headers; `_` in their names stands for `-`, as in `retry_after="1"`.
     """
 
     def __init__(self, status: int, message: str, **headers: str) -> None:
@@ -73,7 +77,7 @@ class Refusal(Exception):
 
 
 def check_host_and_origin(hosts: Hosts, scope: Scope) -> None:
-    """Raise `Refusal` if a request is for another host, or made by a page of another site."""
+    """Raise `Refusal` if a request is for another host, or comes from a page of another site."""
     host_headers: list[str] = []
     origin_headers: list[str] = []
     for name, value in scope["headers"]:
@@ -81,10 +85,10 @@ def check_host_and_origin(hosts: Hosts, scope: Scope) -> None:
             host_headers.append(value.decode("latin-1"))
         elif name == b"origin":
             origin_headers.append(value.decode("latin-1"))
-    server_address = scope.get("server") or ("", None)
-    stranger = hosts.refusal(host_headers, origin_headers, server_address[0])
-    if stranger is not None:
-        raise Refusal(stranger.status, stranger.why)
+    server_address = scope.get("server") or ("", None)  # host and port
+    refusal = hosts.refusal(host_headers, origin_headers, server_address[0])
+    if refusal is not None:
+        raise Refusal(refusal.status, refusal.why)
 
 
 async def iterate_body(receive: Receive) -> AsyncIterator[bytes]:
@@ -102,17 +106,18 @@ async def send_refusal(refusal: Refusal, body: AsyncIterator[bytes], send: Send)
     """Send a refusal as JSON.
 
     Args:
-        refusal: What to send.
-        body: The body of the request, of which up to `SWALLOWED` bytes are read before.
+        refusal: The refusal.
+        body: The body of the request. Up to `MAX_DISCARDED_BYTES` are read before the answer is
+            sent, since many clients do not read it earlier.
         send: Sends an event of the answer.
 
     Raises:
         ConnectionError: The client disconnected.
     """
-    swallowed = 0
+    discarded_bytes = 0
     async for chunk in body:
-        swallowed += len(chunk)
-        if swallowed >= server_limits.SWALLOWED:
+        discarded_bytes += len(chunk)
+        if discarded_bytes >= server_limits.MAX_DISCARDED_BYTES:
             break
     answer = serialize({"error": str(refusal)})
     headers = [
@@ -126,29 +131,30 @@ async def send_refusal(refusal: Refusal, body: AsyncIterator[bytes], send: Send)
 
 
 class MemoryShare:
-    """The bytes that one request has in memory, counted in a `MemoryUse`."""
+    """The bytes that one request has in memory, which also count in a `MemoryUse`."""
 
-    def __init__(self, pool: "MemoryUse") -> None:
-        self._pool = pool
+    def __init__(self, total: "MemoryUse") -> None:
+        self._total = total
         self.held = 0
         self._is_open = True
 
     def add(self, count: int, limit: int, what: str) -> None:
-        """Count `count` further bytes.
+        """Count further bytes of this request.
 
         Args:
-            count: How many.
+            count: The number of bytes.
             limit: The most bytes that all requests together may have.
-            what: What the bytes are, for the message.
+            what: What the bytes are, for the message, such as "requests".
 
         Raises:
-            Refusal: All together have more than `limit`, and this request more than `SMALL`.
+            Refusal: All requests together have more than `limit`, and this one more than
+                `GUARANTEED_BYTES`.
         """
-        if not self._is_open:  # a search was still under way when its request was refused
+        if not self._is_open:  # a search was still running when its request was refused
             return
         self.held += count
-        self._pool.held += count
-        if self._pool.held > limit and self.held > server_limits.SMALL:
+        self._total.held += count
+        if self._total.held > limit and self.held > server_limits.GUARANTEED_BYTES:
             raise Refusal(
                 503, f"there are {what} of more than {limit} bytes at once", retry_after="1"
             )
@@ -156,7 +162,7 @@ class MemoryShare:
     def give_back(self, count: int) -> None:
         """Count `count` bytes less."""
         self.held -= count
-        self._pool.held -= count
+        self._total.held -= count
 
     def close(self) -> None:
         """Give back all bytes, and count none from now on."""

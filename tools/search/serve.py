@@ -27,7 +27,7 @@ from ..http.server import (
     Send,
     check_host_and_origin,
     iterate_body,
-    make_patient_server,
+    make_server_with_timeouts,
     send_refusal,
 )
 from ..http.server_limits import CONNECTIONS
@@ -43,7 +43,7 @@ MAX_PASSAGES = 2**15  # for all queries of a request
 DEFAULT_TOPK = 3  # if a request names none, as in Search-R1
 MAX_BODY_BYTES = 2**20  # of a request
 # Of all requests at a time, and of all answers that are not sent yet. If there are more, a request
-# or an answer of up to `server_limits.SMALL` bytes is still accepted.
+# or an answer of up to `server_limits.GUARANTEED_BYTES` bytes is still accepted.
 MAX_BYTES_OF_ALL_BODIES = 32 * 2**20
 MAX_BYTES_OF_ALL_ANSWERS = 128 * 2**20
 MAX_PARALLEL_SEARCHES = 8  # each on a thread
@@ -85,7 +85,7 @@ def serve(
         ImportError: uvicorn is not installed.
     """
     app = _App(retriever, token, names={host, *allow_hosts})
-    server = make_patient_server(app, ws="none", lifespan="off")
+    server = make_server_with_timeouts(app, ws="none", lifespan="off")
     app.connections = server.server_state.connections
     listener = _listen(host, port, token)
 

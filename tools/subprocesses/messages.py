@@ -176,7 +176,7 @@ def send_packet(
 def receive_packet(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Receive one packet; return its JSON object and its descriptors.
 
-    The errors are those of `receive_from`.
+    The errors are those of `receive_packet_with_sender`.
     """
     packet = receive_packet_with_sender(sock)
     return packet.message, packet.fds

@@ -9,7 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import FORMATS, Parsed, ToolCall, get_format
-from turngym.tools.formats.base import DEEPEST, LARGEST, escape_block_ends, find_closing_bracket
+from turngym.tools.formats.base import (
+    MAX_BRACKET_DEPTH,
+    MAX_LEXICAL_TOKENS,
+    escape_block_ends,
+    find_closing_bracket,
+)
 
 TOOLS = ("python", "search")
 CALL = ToolCall("python", {"code": "print(1)"})
@@ -202,15 +207,15 @@ def test_long_hostile_text_is_read_in_linear_time(piece):
     ("name", "call", "pair", "most"),
     # What counts beside the pairs: two braces and three strings, two brackets.
     [
-        ("llama-json", '{"name": "python", "parameters": @}', "{}", (LARGEST - 5) // 2),
-        ("pythonic", "[python(code=@)]", "[]", (LARGEST - 2) // 2),
+        ("llama-json", '{"name": "python", "parameters": @}', "{}", (MAX_LEXICAL_TOKENS - 5) // 2),
+        ("pythonic", "[python(code=@)]", "[]", (MAX_LEXICAL_TOKENS - 2) // 2),
     ],
 )
 def test_a_call_that_is_too_deep_or_too_large_is_never_whole(name, call, pair, most):
     style = FORMATS[name]
-    for depth in (DEEPEST - 1, DEEPEST):
+    for depth in (MAX_BRACKET_DEPTH - 1, MAX_BRACKET_DEPTH):
         text = call.replace("@", pair[0] * depth + pair[1] * depth)
-        assert style.complete(text) == (depth < DEEPEST)
+        assert style.complete(text) == (depth < MAX_BRACKET_DEPTH)
     for count in (most, most + 1):
         text = call.replace("@", pair * count)
         assert style.complete(text) == (count == most)

@@ -123,7 +123,7 @@ def test_what_cannot_be_spelled_is_refused():
     for call in (ToolCall("search", {"code": "x"}), ToolCall("python", {"code": "1", "x": 1})):
         with pytest.raises(ValueError, match="the format fenced cannot spell"):
             FENCED.render(call)
-    with pytest.raises(ValueError, match="spells python with the argument 'code' alone"):
+    with pytest.raises(ValueError, match="can only write the argument 'code' of python"):
         FENCED.render(ToolCall("python", {"code": 1}))
 
 

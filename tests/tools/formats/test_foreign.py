@@ -4,8 +4,8 @@ import pytest
 
 from turngym.tools import FORMATS, ToolCall
 from turngym.tools.formats.foreign import (
-    FOREIGN,
-    OWN,
+    CALL_PATTERNS,
+    READABLE_FORMATS,
     advise_on_format,
     describe_format,
     find_foreign_call,
@@ -30,11 +30,11 @@ CALLS = {
     "Gemma's (tool_code)": "```tool_code\nprint(python(code='1'))\n```",
     "Llama's (<|python_tag|>)": "<|python_tag|>print(1)",
 }
-OWN_CALLS = {name: FORMATS[name].render(ToolCall("python", {"code": "print(1)"})) for name in OWN}
+OWN_CALLS = {name: FORMATS[name].render(ToolCall("python", {"code": "print(1)"})) for name in READABLE_FORMATS}
 
 
 def test_every_format_is_tried():
-    assert FOREIGN.keys() | OWN_CALLS.keys() == CALLS.keys() | OWN_CALLS.keys()
+    assert CALL_PATTERNS.keys() | OWN_CALLS.keys() == CALLS.keys() | OWN_CALLS.keys()
 
 
 @pytest.mark.parametrize("style", FORMATS)

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
-from turngym.tools.formats.tags import ANSWERS, TAGS
+from turngym.tools.formats.tags import ANSWER_TAGS, TAGS
 from turngym.tools.json_schema import make_schema
 
 TAG = get_format("tags")
@@ -52,7 +52,7 @@ def test_every_tag_calls_its_tool(tag):
     )
 
 
-@pytest.mark.parametrize("tag", ANSWERS)
+@pytest.mark.parametrize("tag", ANSWER_TAGS)
 def test_a_final_answer_is_no_call_and_nothing_behind_it_counts(tag):
     answer = f"So <{tag}> 4 <python>1</python></{tag}>"
     assert TAG.parse(f"{answer} <python>1</python>", TOOLS) == Parsed(None, None, answer)
@@ -105,7 +105,7 @@ def test_what_cannot_be_spelled_is_refused():
         TAG.render(ToolCall("python", {"code": "1", "timeout": 1}))
     for arguments in ({"query": "1"}, {"code": 1}, {}):
         with pytest.raises(
-            ValueError, match="the format tags spells python with the argument 'code' alone"
+            ValueError, match="the format tags can only write the argument 'code' of python"
         ):
             TAG.render(ToolCall("python", arguments))
 

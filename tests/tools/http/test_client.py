@@ -79,8 +79,8 @@ def test_a_probe_refuses_other_servers(open_client, status):
 
 
 def test_a_probe_of_a_silent_server_ends(open_client, monkeypatch):
-    assert module.PROBE < 2.0
-    monkeypatch.setattr(module, "PROBE", 0.2)
+    assert module.PROBE_TIMEOUT < 2.0
+    monkeypatch.setattr(module, "PROBE_TIMEOUT", 0.2)
     with (
         FaultServer(lambda request: [60.0]) as server,
         pytest.raises(HttpFailure, match=r"within 0\.2 s"),
@@ -193,7 +193,7 @@ def test_a_client_that_nobody_closes_leaves_no_thread():
     with FaultServer(lambda request: [answer(GOOD)]) as server:
         client = JsonClient(server.url, "")
         client.post({})
-    thread, gone = client._runner.thread, weakref.ref(client)
+    thread, gone = client._loop_thread.thread, weakref.ref(client)
     del client
     gc.collect()
     assert gone() is None

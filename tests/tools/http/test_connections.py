@@ -11,7 +11,7 @@ import pytest
 from turngym.tests.support.faults import FaultServer, head
 from turngym.tests.tools.search.faults import FAULTS, GOOD, PACKED, answer
 from turngym.tools.http import client as module
-from turngym.tools.http.client import JsonClient, _retry_after, send_with_retries
+from turngym.tools.http.client import JsonClient, _parse_retry_after, send_with_retries
 from turngym.tools.http.failures import Fault, HttpFailure, Limits
 
 SLOW = ("slow head", "slow continue", "slow body", "slow chunks", "silent", "silent body")
@@ -92,7 +92,7 @@ def persisted(monkeypatch, waits, limits):
     async def attempt():
         if (wait := next(left, None)) is None:
             return b"there"
-        raise HttpFailure(Fault.STATUS, "it answered 503", _retry_after(wait), 503)
+        raise HttpFailure(Fault.STATUS, "it answered 503", _parse_retry_after(wait), 503)
 
     monkeypatch.setattr("turngym.tools.http.client.asyncio.sleep", sleep)
     assert asyncio.run(send_with_retries(attempt, limits)) == b"there"
@@ -135,7 +135,7 @@ def test_a_timeout_tells_what_came_before():
 
 def test_an_error_page_is_kept_whole_however_it_is_sent(monkeypatch):
     """The message shows its beginning; whatever breaks it off, the status is known."""
-    monkeypatch.setattr(module, "PROBE", 0.2)
+    monkeypatch.setattr(module, "PROBE_TIMEOUT", 0.2)
     page = json.dumps({"pad": "x" * 500, "error": "at its end"}).encode()
     whole = answer(page, "400 No")
     packed = gzip.compress(page)
@@ -156,7 +156,7 @@ def test_an_error_page_is_kept_whole_however_it_is_sent(monkeypatch):
         failure, _ = ask(lambda n, parts=parts: parts, Limits(20.0, 1))
         assert (failure.fault, failure.status) == (Fault.STATUS, 400) and 0 < len(
             failure.page
-        ) <= module.PAGE
+        ) <= module.MAX_ERROR_PAGE
     failure, _ = ask(lambda n: [answer(page, "400 No", "Content-Encoding: br")], Limits(20.0, 1))
     assert failure.status == 400 and "only gzip was offered" in failure.page
 

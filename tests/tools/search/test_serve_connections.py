@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from turngym.tools.http import server_limits
-from turngym.tools.http.server_limits import HEAD, SMALL
+from turngym.tools.http.server_limits import GUARANTEED_BYTES, HEAD
 from turngym.tools.search import serve as module
 from turngym.tools.search.retriever import Passage
 from turngym.tools.search.serve import MAX_BODY_BYTES, serve
@@ -157,7 +157,7 @@ def test_a_connection_serves_one_request_after_another(url):
 
 @pytest.mark.parametrize("sent", [b"", b"POST /retr", POST % SIZED, KEPT + b"GET"])
 def test_a_client_that_lets_the_server_wait_is_left(url, sent, monkeypatch):
-    monkeypatch.setattr(server_limits, "PATIENCE", 0.1)
+    monkeypatch.setattr(server_limits, "CLIENT_TIMEOUT", 0.1)
     with connect(url) as connection:
         connection.sendall(sent)
         read(connection)  # it ends
@@ -176,10 +176,10 @@ def test_slow_clients_make_room_for_others(url, monkeypatch):
 
 
 def test_large_requests_at_once_have_a_bound_and_small_ones_go_on(url, monkeypatch):
-    large = POST % (b"Content-Length: %d" % (2 * SMALL)) + b" " * 2 * SMALL
-    monkeypatch.setattr(module, "MAX_BYTES_OF_ALL_BODIES", 2 * SMALL - 1)
+    large = POST % (b"Content-Length: %d" % (2 * GUARANTEED_BYTES)) + b" " * 2 * GUARANTEED_BYTES
+    monkeypatch.setattr(module, "MAX_BYTES_OF_ALL_BODIES", 2 * GUARANTEED_BYTES - 1)
     assert raw(url, large).startswith(b"HTTP/1.1 503 ") and FOUND in raw(url, GOOD)
-    monkeypatch.setattr(module, "MAX_BYTES_OF_ALL_BODIES", 2 * SMALL)
+    monkeypatch.setattr(module, "MAX_BYTES_OF_ALL_BODIES", 2 * GUARANTEED_BYTES)
     assert raw(url, large).startswith(
         b"HTTP/1.1 400 "
     )  # nothing is held any more, and it is no JSON
@@ -236,7 +236,7 @@ def test_answers_that_nobody_takes_have_a_bound_and_small_ones_go_on(wide):
 def test_a_client_that_does_not_take_its_answer_is_left_and_gives_back_what_it_held(
     wide, monkeypatch
 ):
-    monkeypatch.setattr(server_limits, "PATIENCE", 0.1)
+    monkeypatch.setattr(server_limits, "CLIENT_TIMEOUT", 0.1)
     with slow_reader(wide) as slow:
         came = read(slow)
         assert len(came) < 20_000_000

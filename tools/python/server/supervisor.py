@@ -156,7 +156,7 @@ class Poller(selectors.DefaultSelector):
     """Calls functions when descriptors become readable."""
 
     def call_when_readable(self, fd: int, callback: Callable[[], None]) -> None:
-        """Have `wait` call a function, without arguments, whenever a descriptor is readable."""
+        """Have the loop call a function, without arguments, whenever a descriptor is readable."""
         self.register(fd, selectors.EVENT_READ, callback)
 
     def forget(self, fd: int) -> None:
@@ -216,7 +216,7 @@ class Supervisor:
         self.boundaries: dict[int, Boundary] = {}
         self.last_serial = 0
         self.restock_at = math.inf  # by `time.monotonic()`
-        self.kernel_memory = 0  # bytes of `linux.kernel_memory` when it was last read
+        self.kernel_memory = 0  # bytes of `linux.machine_kernel_memory` when it was last read
         self.kernel_memory_read_at = -math.inf
 
     def serve(self, notifications: socket.socket, queues: dict[str, socket.socket]) -> None:
