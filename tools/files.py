@@ -31,9 +31,9 @@ from typing import Any
 
 MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
 MOST_LINE = 1 << 25  # bytes of a line of data
-# A packed file may unpack to `MIN_UNPACKED_BYTES`, or to `MAX_UNPACKING_RATIO` times its size if that is more.
-# Household games, which repeat themselves, shrink by a factor of 51; a file that is made to fill
-# the memory by 1,000 with gzip and 7,000 with xz.
+# A packed file may unpack to `MIN_UNPACKED_BYTES`, or to `MAX_UNPACKING_RATIO` times its size if
+# that is more. Household games, which repeat themselves, shrink by a factor of 51; a file that is
+# made to fill the memory by 1,000 with gzip and 7,000 with xz.
 MIN_UNPACKED_BYTES = 1 << 25
 MAX_UNPACKING_RATIO = 200
 MOST_TOML = 1 << 18  # bytes of a TOML file

@@ -4,8 +4,8 @@ A name is `module:name`, or what an installed package declares as an entry point
 imported before it is asked for, so broken code is an error only where it is used. Data (a journal,
 a run folder, a recipe) may not ask for code: the present command has to name whatever `is_foreign`.
 
-`load_tools` and `as_tools` make tools; `declared_plugins`, `find_plugin` and `list_plugins` read entry points;
-`import_object` imports.
+`load_tools` and `as_tools` make tools; `declared_plugins`, `find_plugin` and `list_plugins` read
+entry points; `import_object` imports.
 """
 
 import inspect

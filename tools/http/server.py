@@ -23,7 +23,7 @@ UVICORN_SETTINGS: dict[str, Any] = {
     "log_config": None,
     "log_level": "critical",
     "backlog": server_limits.CONNECTIONS,
-    "h11_max_incomplete_event_size": server_limits.HEAD,
+    "h11_max_incomplete_event_size": server_limits.MAX_HEAD_BYTES,
 }
 
 # The three arguments of an ASGI application.

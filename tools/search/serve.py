@@ -30,9 +30,7 @@ from ..http.server import (
     make_server_with_timeouts,
     send_refusal,
 )
-from ..http.server_limits import CONNECTIONS
-from ..http.server_limits import HEAD as MAX_HEAD_BYTES
-from ..http.server_limits import PART as BYTES_PER_SEND
+from ..http.server_limits import BYTES_PER_SEND, CONNECTIONS, MAX_HEAD_BYTES
 from ..subprocesses.deadlines import start_thread
 from .retriever import Passage, Retriever, SearchFailure, join_contents
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from turngym.tools.http import server_limits
-from turngym.tools.http.server_limits import GUARANTEED_BYTES, HEAD
+from turngym.tools.http.server_limits import GUARANTEED_BYTES, MAX_HEAD_BYTES
 from turngym.tools.search import serve as module
 from turngym.tools.search.retriever import Passage
 from turngym.tools.search.serve import MAX_BODY_BYTES, serve
@@ -68,10 +68,10 @@ def raw(url, *sent):
         (POST % b"Content-Length: 1\r\nContent-Length: 2", b"400"),
         (POST % b"Content-Length: -1", b"400"),
         (POST % b"Transfer-Encoding: chunked" + b"zz\r\n", b"400"),
-        (b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HEAD, b"400"),
-        (POST % (SIZED + b"\r\nX: " + b"x" * HEAD) + BYTES, b"431"),
-        (POST % (SIZED + b"\r\nX: y" * (HEAD // 4)) + BYTES, b"431"),
-        (b"GET /health?" + b"x" * HEAD + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * MAX_HEAD_BYTES, b"400"),
+        (POST % (SIZED + b"\r\nX: " + b"x" * MAX_HEAD_BYTES) + BYTES, b"431"),
+        (POST % (SIZED + b"\r\nX: y" * (MAX_HEAD_BYTES // 4)) + BYTES, b"431"),
+        (b"GET /health?" + b"x" * MAX_HEAD_BYTES + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"431"),
     ],
 )
 def test_what_is_no_http_is_refused_and_harms_nobody(url, sent, status):
