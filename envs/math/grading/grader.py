@@ -203,10 +203,10 @@ class MathGrader:
         # Golds that need no math-verify: plain numbers, words, choices.
         try:
             verdict = _compare_exactly(gold, answer)
+            if verdict is None:
+                verdict = _compare_words(gold, answer)
         except ZeroDivisionError:
             return _refuse("the answer divides by zero")
-        if verdict is None:
-            verdict = _compare_words(gold, answer)
         if verdict is not None:
             return verdict
 
@@ -645,6 +645,8 @@ def _compare_numbers_of_tuples(
         if not same_value(gold_value, answer_value):
             return MathVerdict(0.0, "numeric")
 
+    if not pairs:
+        return _compare_sets_of_one(gold, answer)
     if len(pairs) == 1:
         gold_formula, answer_formula = pairs[0]
         return RemainingFormulas(gold_formula, answer_formula, tuple(pairs))
@@ -652,6 +654,19 @@ def _compare_numbers_of_tuples(
     gold_tuple = f"({', '.join(gold_formulas)})"
     answer_tuple = f"({', '.join(answer_formulas)})"
     return RemainingFormulas(gold_tuple, answer_tuple, tuple(pairs))
+
+
+def _compare_sets_of_one(gold: ElementTexts, answer: ElementTexts) -> MathVerdict:
+    r"""Return the verdict on two tuples whose elements all have the same numbers.
+
+    A set of one number, such as `\{3\}`, was read as that number: `(\{3\}, 4)` is not `(3, 4)`.
+    """
+    for gold_text, answer_text in zip(gold.elements, answer.elements, strict=True):
+        if gold_text.startswith("\\{") != answer_text.startswith("\\{"):
+            return _refuse(
+                "the box holds a set in place of a number, or a number in place of a set"
+            )
+    return MathVerdict(1.0, "numeric")
 
 
 def _compare_numbers_of_lists(

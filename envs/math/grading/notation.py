@@ -110,8 +110,9 @@ _SLANTED_RELATION = re.compile(r"\\([lg]eq)slant")
 _FRACTION_VARIANT = re.compile(r"\\(?:[dtcs]|nice)(frac)(?![A-Za-z])")
 _OVER = re.compile(r"\{ ?([^{}]*?) ?\\over(?![A-Za-z]) ?([^{}]*?) ?\}")
 _ALL_OVER = re.compile(r"([^{}\\]+?) ?\\over(?![A-Za-z]) ?([^{}\\]+)")
+# Python refuses to convert integers of over 4300 digits.
 _FRACTION_TIMES_NUMBER = re.compile(
-    r"\\frac ?(?P<top>\d) ?(?P<bottom>\d)(?P<factor>\d+)(?![\d/,.])"
+    r"\\frac ?(?P<top>\d) ?(?P<bottom>\d)(?P<factor>\d{1,4000})(?![\d/,.])"
 )
 # TeX takes one character or command as an argument without braces.
 _BARE_ARGUMENT = r"((?!\\(?:frac|sqrt)(?![A-Za-z]))\\[A-Za-z]+|[0-9A-Za-z])"

@@ -278,7 +278,8 @@ def _is_balanced(text: str) -> bool:
     return depth == 0
 
 
-_RATIO = re.compile(r"(\d+) ?: ?(\d+) ?\.?", re.ASCII)
+_DIGITS_OF_INTEGER = rf"\d{{1,{MAX_LENGTH}}}"  # Python refuses to convert over 4300 digits
+_RATIO = re.compile(rf"({_DIGITS_OF_INTEGER}) ?: ?({_DIGITS_OF_INTEGER}) ?\.?", re.ASCII)
 
 
 def read_ratio(text: str) -> Number | None:
@@ -301,7 +302,10 @@ def read_ratio(text: str) -> Number | None:
     return Number(value, quotient=(dividend, divisor))
 
 
-_DIVISION = re.compile(r"([+-]?\d+) ?(?::|\\div(?![A-Za-z])) ?([+-]?\d+)", re.ASCII)
+_DIVISION = re.compile(
+    rf"([+-]?{_DIGITS_OF_INTEGER}) ?(?::|\\div(?![A-Za-z])) ?([+-]?{_DIGITS_OF_INTEGER})(?!\d)",
+    re.ASCII,
+)
 
 
 def read_quotient(text: str) -> tuple[int, int] | None:
