@@ -1,8 +1,8 @@
-"""Checks whether an expression is an integral of another one, with sympy in the Python tool's sandbox.
+"""Checks integrals with sympy in the Python tool's sandbox.
 
-sympy's own parser evaluates what it reads. So an answer is read by the grammar of `expressions`, and
-sympy gets a program of calls that were written here. The program runs as an agent's code does, in a
-session of its own that ends with it.
+sympy's own parser evaluates what it reads. So an answer is read by the grammar of `expressions`,
+and sympy gets a program of calls that were written here. The program runs as an agent's code does,
+in a session of its own that ends with it.
 """
 
 import functools

@@ -227,7 +227,7 @@ class _ExpressionParser:
         return value
 
     def take_operator(self, *operators: str) -> str:
-        """Take the next token if it is one of these operators, and return it; else an empty text."""
+        """Take and return the next token if it is one of these operators, or else an empty text."""
         if self.position >= len(self.tokens):
             return ""
         token = self.tokens[self.position]

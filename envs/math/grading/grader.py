@@ -1,4 +1,4 @@
-r"""Grades the answer of a completion against a gold answer: exactly if possible, else by math-verify.
+r"""Grades the answer of a completion against a gold answer, exactly or with math-verify.
 
 `MathGrader.grade` tries one rule after the other, the cheapest first:
 
@@ -147,6 +147,7 @@ class MathGrader:
                 quick_answer, is_right, is_spelled_like_gold = quick
                 how = "string" if is_spelled_like_gold and self.shortcuts else "numeric"
                 return Grade(1.0 if is_right else 0.0, quick_answer, how)
+
         answer = self._extract(completion)
         if answer is None:
             return Grade(0.0, None, "no-answer")
@@ -203,10 +204,10 @@ class MathGrader:
         # Golds that need no math-verify: plain numbers, words, choices.
         try:
             verdict = _compare_exactly(gold, answer)
+            if verdict is None:
+                verdict = _compare_words(gold, answer)
         except ZeroDivisionError:
             return _refuse("the answer divides by zero")
-        if verdict is None:
-            verdict = _compare_words(gold, answer)
         if verdict is not None:
             return verdict
 
@@ -214,30 +215,32 @@ class MathGrader:
         if refusal is not None:
             return _refuse(refusal)
 
-        # Of two collections only the formulas remain to be compared by math-verify.
-        remainder = _compare_numbers_of_collections(gold, answer)
-        if remainder is None:
+        # The plain numbers of two collections may decide; if not, math-verify compares the
+        # formulas.
+        comparison = _compare_numbers_of_collections(gold, answer)
+        if comparison is None:  # to be compared as a whole
             return self._compare_formulas(gold, answer, pairs=[(gold, answer)])
-        if isinstance(remainder, MathVerdict):
-            return remainder
-        for gold_formula, answer_formula in remainder.pairs:
+        if isinstance(comparison, MathVerdict):
+            return comparison
+        for gold_formula, answer_formula in comparison.pairs:
             refusal = find_refusal(gold_formula, answer_formula)
             if refusal is not None:
                 return _refuse(refusal)
-        return self._compare_formulas(remainder.gold, remainder.answer, remainder.pairs)
+        return self._compare_formulas(comparison.gold, comparison.answer, comparison.pairs)
 
     def _compare_formulas(
         self, gold: str, answer: str, pairs: Sequence[tuple[str, str]]
     ) -> MathVerdict:
-        """Return math-verify's verdict on two texts, and refuse what it accepts by misreading it.
+        """Return math-verify's verdict on two texts, but refuse answers that it misreads as right.
 
         Args:
-            gold: The gold, or its formulas as a collection.
-            answer: The same of the answer.
-            pairs: The single formulas of gold and answer that belong together.
+            gold: The gold: one formula or a collection of formulas.
+            answer: The answer, in the same form.
+            pairs: Each formula of the gold with the answer's formula for it; empty if it is not
+                known which belong together.
         """
-        clean_gold, clean_answer = _write_for_math_verify(gold, answer)
-        verdict = _ask_math_verify(clean_gold, clean_answer, self.deadline)
+        adapted_gold, adapted_answer = _write_for_math_verify(gold, answer)
+        verdict = _ask_math_verify(adapted_gold, adapted_answer, self.deadline)
         if not verdict.score:
             return verdict
         for gold_formula, answer_formula in pairs:
@@ -262,9 +265,9 @@ def try_quick_verdict(completion: str, gold: str) -> tuple[str, bool, bool] | No
 
     Returns:
         The answer, whether it is right, and whether it is spelled like the gold: a plain tuple,
-        because a record would take a tenth of the time of the whole grade. None if gold or box are
-        something else, or it takes a closer look to find the answer: if there are several boxes
-        behind the thoughts, an open thought or a code block.
+        because a record would take a tenth of the time of the whole grade. None if the gold or the
+        box is something else, or if the answer is harder to find: the reply has several boxes, an
+        open thought or a code block.
     """
     reply = completion.rpartition("</think>")[2]
     box_start = reply.find("box") - 1  # the backslash of `\boxed`
@@ -303,10 +306,10 @@ def _read_short_number(number: str) -> tuple[int, int]:
 
 
 def prepare_texts(gold: str, answer: str) -> tuple[str, str]:
-    r"""Return both texts in one spelling, and only their values.
+    r"""Return gold and answer in one spelling, without wrappers and names around their values.
 
-    What wraps a value goes, and so do names: `("\text{5}", "x = 5") -> ("5", "5")`. Inequalities for
-    one letter become intervals: `("[1, 2)", "1 \leq x < 2") -> ("[1, 2)", "[1, 2)")`.
+    `("\text{5}", "x = 5") -> ("5", "5")`. Inequalities for one letter become intervals:
+    `("[1, 2)", "1 \leq x < 2") -> ("[1, 2)", "[1, 2)")`.
     """
     gold = _keep_first_of_equal_numbers(unwrap(normalise_latex(gold)))
     answer = unwrap(normalise_latex(answer))
@@ -323,7 +326,10 @@ _EQUALS_SIGN = re.compile(r" ?(?:=|\\approx(?![A-Za-z])) ?")
 
 
 def _keep_first_of_equal_numbers(gold: str) -> str:
-    r"""Return the first number of a chain: `"2/3 \approx 0.67" -> "2/3"`. Other golds do not change."""
+    r"""Return the first number of a chain of equal numbers: `"2/3 \approx 0.67" -> "2/3"`.
+
+    Other golds are returned unchanged.
+    """
     terms = _EQUALS_SIGN.split(gold)
     if len(terms) > 1 and all(map(_is_number, terms)):
         return terms[0]
@@ -338,12 +344,12 @@ _LONE_E = re.compile(r"(?<![A-Za-z\\])e(?![A-Za-z])")
 
 
 def _align_constants(text: str, other: str) -> str:
-    """Return `text` with a program's `I`, `j` and `E` as `i` and `e`, if `other` writes them so.
+    """Return `text` with a program's `I`, `j` and `E` as `i` and `e`, if `other` has `i` or `e`.
 
-    `("2 + 3I", other="2 + 3 i") -> "2 + 3 i"`. If `other` has the capital letter too, it means
-    something else there, and stays.
+    `("2 + 3I", other="2 + 3 i") -> "2 + 3 i"`. A capital letter that `other` has as well means
+    something else, and does not change.
     """
-    # The search for a plain letter first is for speed: most texts have neither.
+    # Most texts have neither letter; `in` is faster than the regex.
     if "i" in other and _LONE_I.search(other):
         if not _LONE_UPPER_I.search(other):
             text = _LONE_UPPER_I.sub(" i", text)
@@ -354,14 +360,14 @@ def _align_constants(text: str, other: str) -> str:
 
 
 def restates(answer: str, gold: str, quotients: frozenset[tuple[int, int]]) -> bool:
-    """Return whether an answer is one of a problem's quotients, and the gold is not that quotient.
+    """Return whether an answer only repeats a quotient of the problem that is not the gold.
 
     Spelling, signs, units, brackets and a name in front do not matter.
 
     Args:
         answer: An extracted answer.
         gold: The gold answer.
-        quotients: The quotients, as (dividend, divisor).
+        quotients: The quotients in the problem's text, as (dividend, divisor) without signs.
     """
     quotient = _read_quotient_of_answer(answer)
     if quotient is None or quotient not in quotients:
@@ -379,9 +385,9 @@ _BLANK_BESIDE_SIGN = re.compile(r"(?<!\w) | (?!\w)")
 
 
 def _simplify_spelling(answer: str) -> str:
-    r"""Return an answer without `\text`, a full stop, and blanks that separate no words.
+    r"""Return a normalised answer without `\text{}`, a full stop, and blanks between no words.
 
-    Answers of equal spelling mean the same: `"(1, \text{ two parts})." -> "(1,two parts)"`.
+    `"(1, \text{ two parts})." -> "(1,two parts)"`. Texts that become equal mean the same.
     """
     text = _LONE_TEXT.sub(r"\1", normalise_latex(answer)).strip().rstrip(".")
     return _BLANK_BESIDE_SIGN.sub("", text)
@@ -421,18 +427,20 @@ def _has_balanced_braces(text: str) -> bool:
 
 # --- plain numbers and words
 
-_NOT_READ = "the box holds no plain number; it needs the number, worked out, and at most its unit"
-_ELEMENT_NOT_READ = "the box holds elements that are no plain numbers; it needs them worked out"
+_NO_PLAIN_NUMBER = (
+    "the box holds no plain number; it needs the number, worked out, and at most its unit"
+)
+_NO_PLAIN_ELEMENTS = "the box holds elements that are no plain numbers; it needs them worked out"
 
 
 def _compare_exactly(gold: str, answer: str) -> MathVerdict | None:
-    """Return the verdict on an answer to a gold of plain numbers only.
+    """Return the verdict on an answer to a gold that has only plain numbers in it.
 
-    The answer has to be of plain numbers, too. So arithmetic that was not worked out is wrong,
-    in whatever notation.
+    The answer must have only plain numbers, too. So arithmetic that was not worked out is wrong in
+    every notation.
 
     Returns:
-        The verdict; None if the gold has other things in it, or only math-verify can decide.
+        The verdict; None if the gold is anything else, or only math-verify can decide.
 
     Raises:
         ZeroDivisionError: Gold or answer have a quotient by zero.
@@ -444,7 +452,9 @@ def _compare_exactly(gold: str, answer: str) -> MathVerdict | None:
         return _compare_with_number(gold_values[0], gold, answer)
     answer_values = possible_values(_expand_plus_minus(answer))
     if not answer_values:
-        return _refuse(find_refusal(gold, answer) or _ELEMENT_NOT_READ)
+        return _refuse(find_refusal(gold, answer) or _NO_PLAIN_ELEMENTS)
+
+    # A text has two possible values if a comma in it is ambiguous; any pair of them may be equal.
     is_undecided = False
     for gold_value in gold_values:
         for answer_value in answer_values:
@@ -466,7 +476,7 @@ def _compare_with_number(gold_number: Number, gold: str, answer: str) -> MathVer
     """
     answer_number = _read_number_in_any_notation(answer)
     if answer_number is None:
-        return _refuse(find_refusal(gold, answer) or _NOT_READ)
+        return _refuse(find_refusal(gold, answer) or _NO_PLAIN_NUMBER)
     if units_differ(gold_number, answer_number):
         return _refuse("the box has another unit")
     is_right = same_number(gold_number, answer_number)
@@ -494,7 +504,10 @@ _LIST_WITH_PLUS_MINUS = re.compile(
 
 
 def _expand_plus_minus(text: str) -> str:
-    r"""Return a list with both values in place of a `\pm`: `"1, \pm 2" -> "1, 2, -2"`."""
+    r"""Return a list with both numbers in place of a `\pm`: `"1, \pm 2" -> "1, 2, -2"`.
+
+    Other texts are returned unchanged.
+    """
     match = _LIST_WITH_PLUS_MINUS.fullmatch(text)
     if match is None or read_normalised_number(match["value"]) is None:
         return text
@@ -530,7 +543,8 @@ def _compare_words(gold: str, answer: str) -> MathVerdict | None:
     if answer_in_base is None:  # the answer may leave out the base
         _, base = gold_in_base
         answer_in_base = read_number_in_base(f"{answer}_{base}")
-    return MathVerdict(1.0 if answer_in_base == gold_in_base else 0.0, "numeric")
+    is_right = answer_in_base == gold_in_base
+    return MathVerdict(1.0 if is_right else 0.0, "numeric")
 
 
 def _is_number(text: str) -> bool:
@@ -565,8 +579,9 @@ def _compare_numbers_of_collections(
     `("(1, \sqrt{2})", "(1, x)")` have the formulas `\sqrt{2}` and `x` to be compared.
 
     Returns:
-        The verdict if the numbers decide, or the formulas that remain. None if the gold is no
-        collection with a plain number in it, or the two have to be compared as a whole.
+        The verdict if the numbers decide, else the formulas that remain. None if the two have to
+        be compared as a whole: if one is no collection, the gold has no plain number in it, or
+        their kinds differ and may still mean the same.
     """
     gold_texts = split_collection(gold)
     answer_texts = split_collection(answer)
@@ -589,7 +604,7 @@ def _compare_numbers_of_collections(
         return _compare_numbers_of_tuples(gold_texts, answer_texts, gold_values)
     if rule in ("set", "list"):
         return _compare_numbers_of_lists(gold_texts, answer_texts, gold_values)
-    return None
+    return None  # unions, and kinds that may mean the same
 
 
 def _read_element(text: str) -> Value | None:
@@ -603,7 +618,7 @@ def _read_element(text: str) -> Value | None:
 def _flatten_matrix(collection: ElementTexts) -> ElementTexts:
     """Return a matrix as one tuple of its cells; other collections as they are.
 
-    The kind has the length of each row, so that only matrices of one shape are compared:
+    The new kind has the length of each row, so that matrices of two shapes are of different kinds:
     `("matrix", ("1 & x", "3 & 4")) -> ("matrix 2x2", ("1", "x", "3", "4"))`.
     """
     if collection.kind != "matrix":
@@ -632,26 +647,41 @@ def _compare_numbers_of_tuples(
     """
     if len(gold.elements) != len(answer.elements):
         return _refuse("the box holds another number of values")
-    pairs = []
+    formula_pairs = []
     for gold_value, gold_text, answer_text in zip(
         gold_values, gold.elements, answer.elements, strict=True
     ):
         if gold_value is None:
-            pairs.append((gold_text, answer_text))
+            formula_pairs.append((gold_text, answer_text))
             continue
         answer_value = _read_element(answer_text)
         if answer_value is None:
-            return _refuse(_ELEMENT_NOT_READ)
+            return _refuse(_NO_PLAIN_ELEMENTS)
         if not same_value(gold_value, answer_value):
             return MathVerdict(0.0, "numeric")
 
-    if len(pairs) == 1:
-        gold_formula, answer_formula = pairs[0]
-        return RemainingFormulas(gold_formula, answer_formula, tuple(pairs))
-    gold_formulas, answer_formulas = zip(*pairs, strict=True)
+    if not formula_pairs:
+        return _compare_sets_of_one(gold, answer)
+    if len(formula_pairs) == 1:
+        gold_formula, answer_formula = formula_pairs[0]
+        return RemainingFormulas(gold_formula, answer_formula, tuple(formula_pairs))
+    gold_formulas, answer_formulas = zip(*formula_pairs, strict=True)
     gold_tuple = f"({', '.join(gold_formulas)})"
     answer_tuple = f"({', '.join(answer_formulas)})"
-    return RemainingFormulas(gold_tuple, answer_tuple, tuple(pairs))
+    return RemainingFormulas(gold_tuple, answer_tuple, tuple(formula_pairs))
+
+
+def _compare_sets_of_one(gold: ElementTexts, answer: ElementTexts) -> MathVerdict:
+    r"""Return the verdict on two tuples whose elements all have the same numbers.
+
+    A set of one number, such as `\{3\}`, was read as that number: `(\{3\}, 4)` is not `(3, 4)`.
+    """
+    for gold_text, answer_text in zip(gold.elements, answer.elements, strict=True):
+        if gold_text.startswith("\\{") != answer_text.startswith("\\{"):
+            return _refuse(
+                "the box holds a set in place of a number, or a number in place of a set"
+            )
+    return MathVerdict(1.0, "numeric")
 
 
 def _compare_numbers_of_lists(
@@ -659,7 +689,7 @@ def _compare_numbers_of_lists(
 ) -> MathVerdict | RemainingFormulas:
     """Compare the plain numbers of two lists or sets, in any order.
 
-    Each number of the gold has to be in the answer. What is left of the answer are its formulas.
+    The answer must have each number of the gold. Its other elements have to be the formulas.
 
     Args:
         gold: The gold's elements.
@@ -682,9 +712,9 @@ def _compare_numbers_of_lists(
         del answer_formulas[index]
         del answer_values[index]
 
-    # In a set, elements may be repeated.
     counts_differ = len(gold_formulas) != len(answer_formulas)
-    if not answer_formulas or (counts_differ and gold.kind != "{}"):
+    may_repeat_elements = gold.kind == "{}"
+    if not answer_formulas or (counts_differ and not may_repeat_elements):
         return _refuse("the box holds another number of values")
     if len(gold_formulas) == len(answer_formulas) == 1:
         pair = (gold_formulas[0], answer_formulas[0])
@@ -695,7 +725,7 @@ def _compare_numbers_of_lists(
 
 
 def _find_same_value(gold_value: Value, answer_values: Sequence[Value | None]) -> int | None:
-    """Return the index of the first answer value that is the same as the gold's; None without."""
+    """Return the index of the first answer value that is the same as the gold's, or None."""
     for index, answer_value in enumerate(answer_values):
         if answer_value is not None and same_value(gold_value, answer_value):
             return index
@@ -713,7 +743,7 @@ def ask(workers: Pool, needs: str, request: Mapping[str, Any], deadline: float) 
     Args:
         workers: The pool of processes.
         needs: The package that the workers import, for the message if none can start.
-        request: What is asked.
+        request: The request, as the workers' script reads it.
         deadline: Timeout in seconds, from when the worker gets the request.
 
     Raises:
@@ -757,11 +787,12 @@ _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 
 
 def _write_for_math_verify(gold: str, answer: str) -> tuple[str, str]:
-    r"""Return both formulas without what math-verify misreads: units and degree signs.
+    r"""Return both formulas without units and degree signs, which math-verify misreads.
 
     It takes the letters of a unit for a product, and `^\circ` for a power. So
-    `("5 \text{ cm}", "5") -> ("5", "5")`; units that differ stay as texts.
+    `("5 \text{ cm}", "5") -> ("5", "5")`. Two different units are not removed.
     """
+    # One may separate its equations by semicolons, and the other by commas.
     are_lists_of_equations = "=" in gold and "=" in answer
     if are_lists_of_equations and (";" in gold) != (";" in answer):
         gold = gold.replace(";", ",")
@@ -785,7 +816,7 @@ _PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])|[±∓]")
 _PRIME = re.compile(r"'|\\prime(?![A-Za-z])")
 _DOTS = re.compile(r"\\(?:[lcdv]?dots[bcimo]?)(?![A-Za-z])|…|\.\.\.")
 # Sums, products, integrals, limits, extrema, determinants and derivatives.
-_UNEVALUATED = re.compile(
+_UNEVALUATED_OPERATOR = re.compile(
     r"[∫∑∏]"
     r"|(?<![A-Za-z])\\?(?:i*int|oint|sum|prod|coprod|lim|limsup|liminf)(?![A-Za-z])"
     r"|\\big(?:cup|cap)(?![A-Za-z])"
@@ -799,8 +830,8 @@ _UNEVALUATED = re.compile(
 def find_refusal(gold: str, answer: str) -> str | None:
     """Return why an answer cannot be right, whatever its value; None if it may be right.
 
-    An answer is refused if it says more than one thing while the gold says one, or leaves to the
-    grader what the question asks for. What the gold itself has is never a reason.
+    An answer is refused if it gives several values or relations for a gold of one, or leaves the
+    calculation to the grader. Notation that the gold itself has is never refused.
 
     Args:
         gold: The gold, prepared by `prepare_texts`.
@@ -810,7 +841,7 @@ def find_refusal(gold: str, answer: str) -> str | None:
         return "the box holds another box and more; it needs the answer alone"
     if _is_empty(answer):
         return "the box holds no letter or digit; it needs the answer"
-    if _UNEVALUATED.search(answer) and not _UNEVALUATED.search(gold):
+    if _UNEVALUATED_OPERATOR.search(answer) and not _UNEVALUATED_OPERATOR.search(gold):
         return "the box holds a sum, product, integral or limit; it needs its value"
     if _PRIME.search(answer) and not _PRIME.search(gold):
         return "the box holds a prime; it needs the answer alone"
@@ -861,12 +892,15 @@ _EMPTY_TEXT_COMMAND = re.compile(
 
 
 def _is_empty(text: str) -> bool:
-    r"""Return whether a text has no letter or digit outside of empty commands: `\text{ }.`, `--`."""
+    r"""Return whether a text has no letter or digit, except in names of empty commands.
+
+    `\text{ }.` and `--` are empty.
+    """
     return not re.search(r"[^\W_]|∅|∞", _EMPTY_TEXT_COMMAND.sub("", text))
 
 
 # Arithmetic: `3 4`, an operator, `2(3)`, a root or function, a vertical bar.
-_UNWORKED = re.compile(
+_UNWORKED_ARITHMETIC = re.compile(
     r"\d \d|[+*!^]|(?<=[\w)}]) ?-|/.*/|\) ?\( ?-?[\d.]|\d ?\( ?[\d.]|\) ?\d|\\sqrt"
     r"|\\(?:cdot|times|div|ast|binom|gcd|lcm|[bp]?mod|lfloor|lceil|operatorname|[lr]?vert"
     r"|log|ln|lg|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?)(?![A-Za-z])|[|]"
@@ -874,26 +908,29 @@ _UNWORKED = re.compile(
 
 
 def _find_fault_of_number(answer: str) -> str | None:
-    """Return what disqualifies an answer to a plain number: words or arithmetic; None if nothing."""
+    """Return why an answer cannot be right if the gold is a plain number; None if it may be.
+
+    Words and arithmetic that was not worked out are refused.
+    """
     if "\\text" in answer:
         return "the box holds a number and words; it needs the number and at most its unit"
-    if _UNWORKED.search(answer):
+    if _UNWORKED_ARITHMETIC.search(answer):
         return "the box holds unworked arithmetic; it needs the number"
     return None
 
 
 # math-verify takes `0x2A` for a product with 0, drops the base of `10_2`, and takes 0^0 for 1.
-_OTHER_NOTATION = re.compile(
+_MISREAD_NUMBER = re.compile(
     r"(?<![\w.])0[xXoObB][\da-fA-F]|(?<=[\d.)]) ?_|(?<![\d.])0(?:\.0*+)? ?\^"
 )
-_INFINITE = re.compile(
+_INFINITE_OR_NAN = re.compile(
     r"\\infty(?![A-Za-z])|(?<![A-Za-z\\])(?:nan|inf(?:inity)?|oo|zoo)(?![A-Za-z])", re.IGNORECASE
 )
 _TEXT = re.compile(r"\\(?:text|mathrm) ?\{[^{}]*\}")
 
 
 def _find_misreading(gold: str, answer: str) -> str | None:
-    """Return why an answer is wrong although math-verify accepts it; None if it is right.
+    """Return why an answer that math-verify accepted is wrong; None if it is right.
 
     Args:
         gold: The gold's formula.
@@ -901,9 +938,9 @@ def _find_misreading(gold: str, answer: str) -> str | None:
     """
     if has_several_values(gold) or gold.startswith("\\{") or RELATION.search(gold):
         return None
-    if _OTHER_NOTATION.search(answer) and not _OTHER_NOTATION.search(gold):
+    if _MISREAD_NUMBER.search(answer) and not _MISREAD_NUMBER.search(gold):
         return "the box holds a number in another notation or a power of 0; it needs the value"
-    if _INFINITE.search(answer) and "," not in answer and not _INFINITE.search(gold):
+    if _INFINITE_OR_NAN.search(answer) and "," not in answer and not _INFINITE_OR_NAN.search(gold):
         return "the box holds no finite value; it needs the value"
     is_only_text = not _TEXT.sub("", gold).strip()  # `\text{(B)}` may be answered by `B`
     if not is_only_text and _has_variable(answer) and not _has_variable(gold):
@@ -916,7 +953,7 @@ _GREEK_NAME = (
     r"(?:[a-z]*(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho"
     r"|sigma|tau|upsilon|phi|chi|psi|omega)|ell|hbar)(?![A-Za-z])"
 )
-_TEXT_OR_COMMAND = re.compile(
+_TEXT_COMMAND_OR_FUNCTION = re.compile(
     rf"{_TEXT.pattern}"
     r"|\\(?:begin|end) ?\{[^{}]*\}(?: ?\{[clr| ]*\})?"
     rf"|\\(?!{_GREEK_NAME})[A-Za-z]+"
@@ -927,4 +964,4 @@ _TEXT_OR_COMMAND = re.compile(
 
 def _has_variable(text: str) -> bool:
     """Return whether a text has a letter outside of words, commands and names of functions."""
-    return re.search(r"[A-Za-z]", _TEXT_OR_COMMAND.sub(" ", text)) is not None
+    return re.search(r"[A-Za-z]", _TEXT_COMMAND_OR_FUNCTION.sub(" ", text)) is not None

@@ -31,7 +31,8 @@ _ASSIGNMENT_AMONG_OTHERS = re.compile(
     rf"(?P<name>{_NAME}|{_LONG_NAME}){_EQUALS}(?P<value>.+)", re.DOTALL
 )
 _REVERSED_ASSIGNMENT = re.compile(rf"(?P<value>[^=]+?) ?= ?(?P<name>{_NAME})", re.DOTALL)  # 5 = x
-# How an answer may call its value if the gold is a bare value. In a gold, `m + n = 5` is an equation.
+# How an answer may name its value if the gold is a bare value. In a gold, `m + n = 5` is an
+# equation.
 _DESCRIPTION = re.compile(
     r"(?:(?:\\angle ?)?[A-Z]{2,3}|\|[A-Za-z]{1,3}\||[a-z](?: ?[-+] ?[a-z])+|\\text ?\{[A-Za-z ]+\}"
     r"|[A-Za-z][a-z]{2,20}) ?= ?(?P<value>.+)",

@@ -1,4 +1,4 @@
-r"""One spelling for what LaTeX lets people write in several ways, and the words and relations in it.
+r"""Rewrites LaTeX in one spelling, and reads the words, choices and relations in it.
 
 `normalise_latex` comes first: `\dfrac12`, `\frac {1}2` and `\frac{1}{2}` become the same text. The
 other functions take such a text:
@@ -110,8 +110,9 @@ _SLANTED_RELATION = re.compile(r"\\([lg]eq)slant")
 _FRACTION_VARIANT = re.compile(r"\\(?:[dtcs]|nice)(frac)(?![A-Za-z])")
 _OVER = re.compile(r"\{ ?([^{}]*?) ?\\over(?![A-Za-z]) ?([^{}]*?) ?\}")
 _ALL_OVER = re.compile(r"([^{}\\]+?) ?\\over(?![A-Za-z]) ?([^{}\\]+)")
+# Python refuses to convert integers of over 4300 digits.
 _FRACTION_TIMES_NUMBER = re.compile(
-    r"\\frac ?(?P<top>\d) ?(?P<bottom>\d)(?P<factor>\d+)(?![\d/,.])"
+    r"\\frac ?(?P<top>\d) ?(?P<bottom>\d)(?P<factor>\d{1,4000})(?![\d/,.])"
 )
 # TeX takes one character or command as an argument without braces.
 _BARE_ARGUMENT = r"((?!\\(?:frac|sqrt)(?![A-Za-z]))\\[A-Za-z]+|[0-9A-Za-z])"
@@ -141,7 +142,7 @@ def _normalise_commands(text: str) -> str:
     text = _SLANTED_RELATION.sub(r"\\\1", text)  # \leqslant -> \leq
     text = _FRACTION_VARIANT.sub(r"\\\1", text)  # \dfrac -> \frac
 
-    # TeX's old fractions: {1 \over 2} -> \frac{1}{2}; around the whole text the braces may be missing
+    # TeX's old fractions: {1 \over 2} -> \frac{1}{2}. Around the whole text they need no braces
     if "\\over" in text:
         if _ALL_OVER.fullmatch(text):
             text = _ALL_OVER.sub(r"\\frac{\1}{\2}", text)
@@ -192,7 +193,7 @@ def unwrap(text: str) -> str:
         if wrapper is None:
             break
         if wrapper["text"] and not _FORMULA.match(text, wrapper.end()):
-            break
+            break  # words: `\text{Yes}`
         closing = _find_closing_brace(text, wrapper.end())
         if closing is None or closing + 1 < len(text.rstrip(" .")):
             break  # more follows: `\boxed{3} \boxed{4}`
@@ -263,7 +264,8 @@ def normalise_words(text: str) -> str:
 # --- choices
 
 _CHOICE = re.compile(
-    r"(?P<open>\(?) ?(?P<letter>[A-J]) ?(?P<close>\)?)(?P<mark>[.:]?)(?P<content>.*)", re.DOTALL
+    r"(?P<open>\(?) ?(?P<letter>[A-J]) ?(?P<close>\)?)(?P<period_or_colon>[.:]?)(?P<content>.*)",
+    re.DOTALL,
 )
 _LONE_CHOICE_LETTER = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])")
 _WORD_OR_LIST = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2}|[,;]")
@@ -289,14 +291,15 @@ def split_choice(text: str) -> tuple[str | None, str]:
         no choice.
     """
     no_choice = (None, "")
-    match = _CHOICE.fullmatch(WRAPPED.sub(r"\1", text).strip(" ."))
+    plain = WRAPPED.sub(r"\1", text).strip(" .")  # without \text{}
+    match = _CHOICE.fullmatch(plain)
     if match is None:
         return no_choice
     content = match["content"].strip()
     if not content:
         return match["letter"], ""
     is_unclosed = match["open"] and not match["close"]
-    has_delimiter = match["close"] or match["mark"]
+    has_delimiter = match["close"] or match["period_or_colon"]
     if is_unclosed or not has_delimiter:
         return no_choice
     if _LONE_CHOICE_LETTER.search(content) or _WORD_OR_LIST.search(content):
@@ -329,7 +332,7 @@ _NUMBER_IN_BASE = re.compile(
     r"(?P<sign_outside>-?)\(? ?(?P<sign_inside>-?)"
     r"(?P<whole>[0-9A-Z]+)(?:\.(?P<decimals>[0-9A-Z]+))? ?\)? ?_ ?\{? ?(?P<base>\d\d?|[a-z]+) ?\}?"
 )
-_BASES = {
+_BASE_OF_WORD = {
     "two": 2,
     "three": 3,
     "four": 4,
@@ -347,11 +350,12 @@ def read_number_in_base(text: str) -> tuple[Fraction, int] | None:
 
     `"43_5" -> (23, 5)`, `"(-221)_{\text{three}}" -> (-25, 3)`.
     """
-    match = _NUMBER_IN_BASE.fullmatch(WRAPPED.sub(r"\1", text).rstrip(" ."))
+    plain = WRAPPED.sub(r"\1", text).rstrip(" .")  # without \text{}
+    match = _NUMBER_IN_BASE.fullmatch(plain)
     if match is None:
         return None
     base_text = match["base"]
-    base = int(base_text) if base_text.isdigit() else _BASES.get(base_text, 0)
+    base = int(base_text) if base_text.isdigit() else _BASE_OF_WORD.get(base_text, 0)
     if base < 2:
         return None
     decimals = match["decimals"] or ""
@@ -448,8 +452,8 @@ def write_as_intervals(gold: str, answer: str) -> tuple[str, str]:
     """
     gold_range = _read_range(gold)
     answer_range = _read_range(answer)
-    have_letters = gold_range.letter and answer_range.letter
-    if have_letters and gold_range.letter != answer_range.letter:
+    both_have_letters = gold_range.letter and answer_range.letter
+    if both_have_letters and gold_range.letter != answer_range.letter:
         return gold, answer
     if _is_bracketed(gold_range.values) and _is_bracketed(answer_range.values):
         return gold_range.values, answer_range.values
@@ -490,7 +494,8 @@ def _read_interval(text: str) -> str | None:
     terms = terms_and_signs[::2]
     signs = terms_and_signs[1::2]
     directions = {_is_greater_sign(sign) for sign in signs}
-    if len(directions) != 1 or not all(terms):
+    point_the_same_way = len(directions) == 1
+    if not point_the_same_way or not all(terms):
         return None
     # Put the smallest term first: 2 > x > 1 -> 1 < x < 2
     if _is_greater_sign(signs[0]):
@@ -499,19 +504,19 @@ def _read_interval(text: str) -> str | None:
     if any(_NOT_IN_BOUND.search(term) for term in terms):
         return None
 
-    closed = [not _STRICT_SIGN.fullmatch(sign) for sign in signs]
+    includes_bound = [not _STRICT_SIGN.fullmatch(sign) for sign in signs]
     # One bound is missing: x < 5 is -\infty < x < 5, and 3 < x is 3 < x < \infty
     if len(terms) == 2:
         if _LETTER.fullmatch(terms[0]):
             terms.insert(0, "-\\infty")
-            closed.insert(0, False)
+            includes_bound.insert(0, False)
         else:
             terms.append("\\infty")
-            closed.append(False)
+            includes_bound.append(False)
     if len(terms) != 3 or not _LETTER.fullmatch(terms[1]):
         return None
-    opening_bracket = "[" if closed[0] else "("
-    closing_bracket = "]" if closed[1] else ")"
+    opening_bracket = "[" if includes_bound[0] else "("
+    closing_bracket = "]" if includes_bound[1] else ")"
     return f"{opening_bracket}{terms[0]}, {terms[2]}{closing_bracket}"
 
 

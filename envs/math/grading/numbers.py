@@ -1,7 +1,7 @@
 r"""Plain numbers as people, programs and models write them, read exactly.
 
-`-1,234.50`, `2\dfrac{3}{7}`, `\$18`, `75\%`, `5 cm`, `(42)`, `3 \text{ million}`, `4 \cdot 10^5` and
-`0.\overline{3}` are plain numbers. A billion is 10^9 (the short scale).
+`-1,234.50`, `2\dfrac{3}{7}`, `\$18`, `75\%`, `5 cm`, `(42)`, `3 \text{ million}`, `4 \cdot 10^5`
+and `0.\overline{3}` are plain numbers. A billion is 10^9 (the short scale).
 
 `read_number` reads a text, and `same_number` and `units_differ` compare two numbers. Nothing is
 evaluated here: sums, products, powers and roots are no plain numbers, and are left to the caller.
@@ -140,7 +140,7 @@ def read_normalised_number(text: str) -> Number | None:
     if match is None:
         return None
     scale, unit = _read_scale_and_unit(match["unit"] or "")
-    if _NO_UNIT.search(unit):
+    if _NO_UNIT.search(unit):  # words that change or doubt the number: `2 dozen`, `5 maybe`
         return None
 
     quotient = None
@@ -190,7 +190,7 @@ def _read_fraction(match: re.Match[str]) -> tuple[Fraction, tuple[int, int] | No
 
 
 def _read_integer(text: str) -> int:
-    """Return the integer of a text with thousands separators or brackets: `"( -1,234 )" -> -1234`."""
+    """Return the integer that a text is, without commas and brackets: `"( -1,234 )" -> -1234`."""
     return int(re.sub(r"[^\d-]", "", text))
 
 
@@ -278,7 +278,8 @@ def _is_balanced(text: str) -> bool:
     return depth == 0
 
 
-_RATIO = re.compile(r"(\d+) ?: ?(\d+) ?\.?", re.ASCII)
+_DIGITS_OF_INTEGER = rf"\d{{1,{MAX_LENGTH}}}"  # Python refuses to convert over 4300 digits
+_RATIO = re.compile(rf"({_DIGITS_OF_INTEGER}) ?: ?({_DIGITS_OF_INTEGER}) ?\.?", re.ASCII)
 
 
 def read_ratio(text: str) -> Number | None:
@@ -301,7 +302,10 @@ def read_ratio(text: str) -> Number | None:
     return Number(value, quotient=(dividend, divisor))
 
 
-_DIVISION = re.compile(r"([+-]?\d+) ?(?::|\\div(?![A-Za-z])) ?([+-]?\d+)", re.ASCII)
+_DIVISION = re.compile(
+    rf"([+-]?{_DIGITS_OF_INTEGER}) ?(?::|\\div(?![A-Za-z])) ?([+-]?{_DIGITS_OF_INTEGER})(?!\d)",
+    re.ASCII,
+)
 
 
 def read_quotient(text: str) -> tuple[int, int] | None:

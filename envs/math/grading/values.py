@@ -1,4 +1,4 @@
-r"""Several values in one answer: tuples, lists, sets, intervals, unions and matrices of plain numbers.
+r"""Reads and compares tuples, lists, sets, intervals, unions and matrices of plain numbers.
 
 `(1, 2]`, `\{3, 1/2\}`, `1, 2`, `(-\infty, 1) \cup [2, 3)` and
 `\begin{pmatrix} 1 \\ 2 \end{pmatrix}` are collections, and so are collections of collections.
@@ -124,7 +124,7 @@ def _read_elements(collection: ElementTexts, depth: int) -> Collection | None:
             element = read_value(text, depth + 1)
         if element is None:
             return None
-        # `\{3\}` is read as the number 3. Only in a union may it stand for the set: (0, 1) \cup \{3\}
+        # `\{3\}` was read as the number 3. Only in a union is it the set: (0, 1) \cup \{3\}
         is_set_of_one = isinstance(element, Number) and text.startswith("\\{")
         if is_set_of_one and collection.kind != "∪":
             return None
@@ -281,7 +281,7 @@ def split_elements(text: str) -> Iterator[str]:
         separator = _SEPARATOR.match(text, position) if depth == 0 else None
         if separator:
             yield text[element_start:position].strip()
-            # A separator may hold braces of its own, as `\text{ and }` does: they are skipped.
+            # A separator may have braces itself, as `\text{ and }` has: they are skipped.
             element_start = position = separator.end()
         else:
             position += 1
@@ -386,9 +386,10 @@ def _match_in_any_order(golds: Sequence[Value], answers: Sequence[Value]) -> boo
     """Return whether answers and gold values are the same in some order, each used once."""
     unmatched = list(answers)
     for gold in golds:
-        same = (i for i, answer in enumerate(unmatched) if _is_same(gold, answer))
-        index = next(same, None)
-        if index is None:
+        for index, answer in enumerate(unmatched):
+            if _is_same(gold, answer):
+                del unmatched[index]
+                break
+        else:  # no answer is the same
             return False
-        del unmatched[index]
     return not unmatched
