@@ -86,7 +86,7 @@ class BFCL(TextEnv):
         """Return what is said; the marks of thoughts in a list of calls are part of their arguments."""
         if read(action):
             return action
-        ends = [mark.stop or mark.end for mark in thought_marks(action)[:1]]
+        ends = [mark.thought_end or mark.end for mark in thought_marks(action)[:1]]
         return next(
             (action[end:] for end in ends if read(action[end:])), super().without_thoughts(action)
         )

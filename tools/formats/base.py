@@ -195,9 +195,9 @@ class Format(ABC):
             mark = marks[next_mark] if next_mark < len(marks) else None
             if mark is not None and mark.start < opening.start():
                 # A thought opens or ends in front of the opening: continue behind the thought.
-                if mark.opens and mark.stop is None:
+                if mark.opens and mark.thought_end is None:
                     return None
-                position = mark.stop or mark.end
+                position = mark.thought_end or mark.end
                 prompt_thought_ended = True
             elif (prose_end := self._find_prose_end(text, opening)) is not None:
                 position = prose_end
