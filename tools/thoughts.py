@@ -119,6 +119,8 @@ for _name in SPELLINGS:
     _MEANING_OF_GROUP[f"open_{_name}"] = MarkMeaning(_name, opens=True)
     _MEANING_OF_GROUP[f"end_{_name}"] = MarkMeaning(_name, opens=False)
 
+_HARMONY_OPENING = f"open_{HARMONY}"  # the named group
+
 _ANSWER_TAG = re.compile(r"<(?P<slash>/?)(?P<name>answer|solution|action)>")
 _ANSWER_ENDS = ("</answer>", "</solution>", "</action>")
 
@@ -192,7 +194,7 @@ def thought_marks(text: str) -> list[Mark]:
     if not matches:
         return []
     thought_ends = _find_thought_ends(matches)
-    has_harmony_thought = any(match.lastgroup == f"open_{HARMONY}" for match in matches)
+    has_harmony_thought = _HARMONY_OPENING in [match.lastgroup for match in matches]
     marks = []
     for index, match in enumerate(matches):
         spelling, opens = _MEANING_OF_GROUP[match.lastgroup]
@@ -200,14 +202,7 @@ def thought_marks(text: str) -> list[Mark]:
         # same string, and no chat template opens a thought in harmony in the prompt.
         if spelling == HARMONY and not has_harmony_thought:
             continue
-        marks.append(
-            Mark(
-                opens=opens,
-                start=match.start(),
-                end=match.end(),
-                thought_end=thought_ends.get(index),
-            )
-        )
+        marks.append(Mark(opens, match.start(), match.end(), thought_ends.get(index)))
     return marks
 
 
