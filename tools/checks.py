@@ -1,4 +1,4 @@
-"""Checks of names and numbers that a user gives, and texts shortened for messages."""
+"""Checks of names and numbers that a user gives; long texts are shortened for messages."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -21,25 +21,25 @@ def check_range(name: str, value: float, low: float, high: float, unit: str) -> 
         raise ValueError(f"{name} is {value}; it must be {low:g} to {high:g} {unit}")
 
 
-def shorten(text: str, most: int = 60) -> str:
-    """Return a text of at most `most` characters for a message: a longer one ends in `...`."""
-    if len(text) <= most:
+def shorten(text: str, max_length: int = 60) -> str:
+    """Cut a text for a message to `max_length` characters, the last three of which are `...`."""
+    if len(text) <= max_length:
         return text
-    return f"{text[: most - 3]}..."
+    return f"{text[: max_length - 3]}..."
 
 
-def cut_middle(text: str, most: int) -> str:
-    """Shorten a text with more than `most` characters to its head and its tail.
+def cut_middle(text: str, max_length: int) -> str:
+    """Shorten a text to the first and the last half of `max_length` characters if it is longer.
 
-    A line between the two says how many characters are missing; it comes on top of `most`.
+    A line between the halves, which does not count, says how many characters are missing.
     """
-    excess = len(text) - most
-    if excess <= 0:
+    cut_length = len(text) - max_length
+    if cut_length <= 0:
         return text
-    tail_length = most // 2
-    head = text[: most - tail_length]
+    tail_length = max_length // 2
+    head = text[: max_length - tail_length]
     tail = text[-tail_length:]
-    return f"{head}\n… [{excess} characters cut] …\n{tail}"
+    return f"{head}\n… [{cut_length} characters cut] …\n{tail}"
 
 
 def refuse_constant(name: str) -> NoReturn:
@@ -50,7 +50,7 @@ def refuse_constant(name: str) -> NoReturn:
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return a hint for the message about an unknown name: the known name that is most like it.
 
-    Upper and lower case do not matter. A known name that continues the given one after a hyphen,
+    The case of letters does not matter. A known name that continues the unknown one after a hyphen,
     as `gsm8k-python` continues `gsm8k`, is preferred to names that are merely similar.
 
     Args:
@@ -59,19 +59,21 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
         cutoff: The least similarity, 0 to 1, as `difflib.get_close_matches` measures it.
 
     Returns:
-        `did you mean 'NAME'? `, with the space behind it, or "" if no name is similar enough.
+        `did you mean 'NAME'? ` with a trailing space, or "" if no known name is similar enough.
     """
-    known_by_lower_case = {candidate.lower(): candidate for candidate in known}
-    wanted = name.lower()
-    if wanted in known_by_lower_case:
-        matches = [wanted]
+    known_by_lowercase = {known_name.lower(): known_name for known_name in known}
+    lowercase_name = name.lower()
+    continuations = [key for key in known_by_lowercase if key.startswith(f"{lowercase_name}-")]
+    if lowercase_name in known_by_lowercase:
+        nearest = lowercase_name
+    elif continuations:
+        nearest = continuations[0]
     else:
-        matches = [key for key in known_by_lower_case if key.startswith(f"{wanted}-")]
-        if not matches:
-            matches = get_close_matches(wanted, list(known_by_lower_case), n=1, cutoff=cutoff)
-    if not matches:
-        return ""
-    return f"did you mean {known_by_lower_case[matches[0]]!r}? "
+        similar = get_close_matches(lowercase_name, list(known_by_lowercase), n=1, cutoff=cutoff)
+        if not similar:
+            return ""
+        nearest = similar[0]
+    return f"did you mean {known_by_lowercase[nearest]!r}? "
 
 
 def look_up(table: Mapping[str, T], kind: str, name: str) -> T:
@@ -83,7 +85,7 @@ def look_up(table: Mapping[str, T], kind: str, name: str) -> T:
         name: The name that the user gave.
 
     Raises:
-        ValueError: The table lacks the name; the message suggests the nearest one.
+        ValueError: The name is not in the table; the message suggests the nearest one.
     """
     if name not in table:
         hint = did_you_mean(name, table, cutoff=0.0)

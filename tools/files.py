@@ -1,15 +1,14 @@
 """Files in folders that somebody else may have made: no links, limits, random temporary names.
 
-The folder that a command names is the operator's and is followed wherever it leads: `root`, or
-without it the folder that contains the file. Below it no link is followed, neither to read nor to
-write, and only plain files are opened: a named pipe would block for ever, and a device may do
-anything.
+The operator chooses the folder that a command names (`root`, or by default the folder that contains
+the file), so it may be a link. Below it no link is followed, neither to read nor to write, and only
+plain files are opened: a named pipe would block for ever, and a device may do anything.
 
 A file is first written under a temporary name that is random and new, so that whoever made the
 folder cannot have put something else there, and two processes never share one.
 
-Reading comes first, then writing, then locks and checks of folders, then TOML; the opening of paths
-without links, on which all of it rests, is at the end.
+Reading comes first, then writing, then locks and checks of folders, then TOML. The functions that
+open paths without following links, which all others use, are at the end.
 """
 
 import errno
@@ -29,29 +28,27 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
-MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
-MOST_LINE = 1 << 25  # bytes of a line of data
-# A packed file may unpack to `MIN_UNPACKED_BYTES`, or to `MAX_UNPACKING_RATIO` times its size if
-# that is more. Household games, which repeat themselves, shrink by a factor of 51; a file that is
-# made to fill the memory by 1,000 with gzip and 7,000 with xz.
+MAX_FILE_BYTES = 1 << 26  # of a file that is read as a whole, unless the caller asks for more
+MAX_LINE_BYTES = 1 << 25  # of a line of a data file
+# A compressed file may unpack to `MIN_UNPACKED_BYTES`, or to `MAX_UNPACKING_RATIO` times its size
+# if that is more. Household games, which repeat themselves, shrink by a factor of 51; a file that
+# is made to fill the memory shrinks by 1,000 with gzip and by 7,000 with xz.
 MIN_UNPACKED_BYTES = 1 << 25
 MAX_UNPACKING_RATIO = 200
-MOST_TOML = 1 << 18  # bytes of a TOML file
-MOST_DOTS = (
-    8  # in a key of TOML: `tomllib` keeps every prefix of a key, so memory grows quadratically
-)
-MOST_DEPTH = 64  # of brackets in TOML
+MAX_TOML_BYTES = 1 << 18
+# `tomllib` stores every prefix of a key, so memory grows quadratically with the dots in it.
+MAX_TOML_KEY_DOTS = 8
+MAX_TOML_DEPTH = 64  # of nested brackets
 
-_UNPACK: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+_DECOMPRESSORS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 # Flags of `os.open`. A pipe that takes the place of a file after the check does not block.
-_READ = os.O_RDONLY | os.O_NONBLOCK
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-_TEMPORARY = re.compile(
-    r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL
-)  # `.page.html.0123456789abcdef.tmp`
-_TOML_TEXTS = re.compile(
+_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
+_NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+# `.page.html.0123456789abcdef.tmp`
+_TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
+_TOML_STRINGS_AND_COMMENTS = re.compile(
     # Strings and comments of TOML, as `tomllib` finds them.
     r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'  # over several lines; it may end with two more quotes
     r"|'''.*?'''(?:'{0,2})"  # the same without escapes
@@ -60,91 +57,97 @@ _TOML_TEXTS = re.compile(
     r"|#[^\n]*",  # a comment
     re.DOTALL,
 )
-_TOML_KEYS = re.compile(r"[\w. \t-]+")  # runs of characters that may be a key: `a . b-c.d`
+_TOML_KEY_CANDIDATES = re.compile(
+    r"[\w. \t-]+"
+)  # runs of characters that may be a key: `a . b-c.d`
 
 
 class LinkRefused(ValueError):
-    """A link stands where a file or a folder has to be."""
+    """There is a link in place of a file or folder."""
 
 
 class TooMuch(ValueError):
-    """A file, or a line of it, is larger than any that is meant."""
+    """A file, or a line of it, is larger than allowed."""
 
 
 # --- reading
 
 
 def read_bytes(
-    path: Path, most: int = MOST, root: Path | None = None, follow: bool = False
+    path: Path, max_bytes: int = MAX_FILE_BYTES, root: Path | None = None, follow: bool = False
 ) -> bytes:
     """Read a plain file as a whole.
 
     Args:
         path: The file.
-        most: The largest size in bytes that is read.
+        max_bytes: The largest size that is read.
         root: The folder below which no link is followed; by default the file's own folder.
-        follow: Follow links everywhere. This is for a path that the command itself names, or that
-            is checked otherwise.
+        follow: Follow all links. This is for a path that the command itself names, or that the
+            caller has checked.
 
     Raises:
         FileNotFoundError: There is no such file.
-        TooMuch: It has more than `most` bytes.
+        TooMuch: It has more than `max_bytes`.
         LinkRefused: It is a link, or a link below `root` leads to it.
         ValueError: It is no plain file.
     """
     with open_plain(path, root, follow) as file:
         data = b""
-        if os.fstat(file.fileno()).st_size <= most:
-            data = file.read(most)
-        # The size alone proves nothing: a file may grow, and those in /proc have none.
+        if os.fstat(file.fileno()).st_size <= max_bytes:
+            data = file.read(max_bytes)
+        # Whether more follows is tested by reading, since the size is not reliable: a file may grow
+        # meanwhile, and files in /proc report a size of 0.
         if file.read(1):
-            raise TooMuch(f"{path} is larger than {most >> 10} KiB")
+            raise TooMuch(f"{path} is larger than {max_bytes >> 10} KiB")
     return data
 
 
-def read_text(path: Path, most: int = MOST, root: Path | None = None) -> str:
+def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES, root: Path | None = None) -> str:
     """Read a plain file in UTF-8 as a whole.
 
     The arguments and errors are those of `read_bytes`; ValueError also if it is not UTF-8.
     """
     try:
-        return read_bytes(path, most, root).decode()
+        return read_bytes(path, max_bytes, root).decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not text in UTF-8: {error}") from None
 
 
 def open_plain(path: Path, root: Path | None = None, follow: bool = False) -> BufferedReader:
     """Open a plain file for reading; the arguments and errors are those of `read_bytes`."""
-    # The first check avoids opening a device, which may have effects; the one behind it is safe
-    # from somebody who replaces the file in between.
+    # The file is checked before it is opened, because opening a device may have effects, and again
+    # afterwards, because somebody may have replaced it in between.
     if follow:
         _check_plain(path.stat(), path)
-        handle = os.open(path, _READ)
+        fd = os.open(path, _READ_FLAGS)
     else:
-        with _open_parent(path, root) as (folder, name):
-            _check_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
-            handle = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=folder)
-    _close_unless_plain(handle, path)
-    return os.fdopen(handle, "rb")
+        with _open_parent(path, root) as (folder_fd, name):
+            status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            _check_plain(status, path)
+            fd = os.open(name, _READ_FLAGS | os.O_NOFOLLOW, dir_fd=folder_fd)
+    _close_unless_plain(fd, path)
+    return os.fdopen(fd, "rb")
 
 
-def read_lines(file: Any, most: int, path: Path) -> Iterator[bytes]:
-    """Yield the lines of a binary file.
+def read_lines(file: Any, max_line_bytes: int, path: Path) -> Iterator[bytes]:
+    """Yield the lines of a binary file, each with its line feed.
 
     Args:
         file: The open file.
-        most: The largest number of bytes of a line.
+        max_line_bytes: The largest length of a line.
         path: The file's path, for the message.
 
     Raises:
-        TooMuch: A line has more than `most` bytes.
+        TooMuch: A line has more than `max_line_bytes`.
     """
-    number = 0
-    while line := file.readline(most + 1):
-        number += 1
-        if len(line) > most:
+    line_number = 0
+    # One byte more than allowed is read, which shows that a line is too long.
+    while line := file.readline(max_line_bytes + 1):
+        line_number += 1
+        if len(line) > max_line_bytes:
             raise TooMuch(
-                f"{path}, line {number}: it has more than {most >> 20} MiB; no line is that long"
+                f"{path}, line {line_number}: it has more than {max_line_bytes >> 20} MiB; "
+                "no line is that long"
             )
         yield line
 
@@ -152,53 +155,58 @@ def read_lines(file: Any, most: int, path: Path) -> Iterator[bytes]:
 def read_data_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a data file that a command or a journal names.
 
-    Links are followed. A file whose name ends in `.gz` or `.xz` is unpacked.
+    Links are followed. A file whose name ends in `.gz` or `.xz` is decompressed.
 
     Raises:
-        TooMuch: A line is too long, or a small file unpacks to very much.
+        TooMuch: A line is too long, or a small file decompresses to very much.
         OSError: The file cannot be read, or is damaged; `gzip` and `lzma` have further errors.
     """
-    unpack = _UNPACK.get(path.suffix)
+    open_compressed = _DECOMPRESSORS.get(path.suffix)
     with open_plain(path, follow=True) as file:
-        size = os.fstat(file.fileno()).st_size
-        if unpack is None:
-            stream = nullcontext(file)
-            most = size + MOST_LINE  # it may grow while it is read
+        file_bytes = os.fstat(file.fileno()).st_size
+        if open_compressed is None:
+            content = nullcontext(file)
+            max_content_bytes = file_bytes + MAX_LINE_BYTES  # it may grow while it is read
         else:
-            stream = unpack(file, "rb")
-            most = max(MIN_UNPACKED_BYTES, MAX_UNPACKING_RATIO * size)
-        total = 0
-        with stream as lines:
-            for line in read_lines(lines, MOST_LINE, path):
-                total += len(line)
-                if total > most:
+            content = open_compressed(file, "rb")
+            max_content_bytes = max(MIN_UNPACKED_BYTES, MAX_UNPACKING_RATIO * file_bytes)
+        content_bytes = 0
+        with content as stream:
+            for line in read_lines(stream, MAX_LINE_BYTES, path):
+                content_bytes += len(line)
+                if content_bytes > max_content_bytes:
                     raise TooMuch(
-                        f"{path} has {size >> 10} KiB and holds more than {most >> 20} MiB; "
+                        f"{path} has {file_bytes >> 10} KiB and holds more than "
+                        f"{max_content_bytes >> 20} MiB; "
                         "if you trust it, unpack it and name the unpacked file"
                     )
                 yield line
 
 
 def is_plain(path: Path, root: Path | None = None) -> bool:
-    """Return whether there is a plain file, to which no link below `root` leads."""
+    """Return whether a path is a plain file that is reached without a link below `root`.
+
+    By default `root` is the file's own folder.
+    """
     try:
-        with _open_parent(path, root) as (folder, name):
-            return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        with _open_parent(path, root) as (folder_fd, name):
+            status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            return stat.S_ISREG(status.st_mode)
     except (OSError, ValueError):
         return False
 
 
 def list_names(folder: Path, root: Path | None = None) -> list[str]:
-    """Return the sorted names in a folder; none if it is missing.
+    """Return the sorted names in a folder; an empty list if the folder is missing.
 
     Raises:
         LinkRefused: The folder is a link, or a link below `root` leads to it.
         NotADirectoryError: It is no folder.
     """
-    any_name = folder / "x"  # whose parent is opened
+    any_path_inside = folder / "x"  # `_open_parent` opens the folder around it
     try:
-        with _open_parent(any_name, root or folder.parent) as (handle, _):
-            return sorted(os.listdir(handle))  # noqa: PTH208
+        with _open_parent(any_path_inside, root or folder.parent) as (folder_fd, _):
+            return sorted(os.listdir(folder_fd))  # noqa: PTH208
     except FileNotFoundError:
         return []
 
@@ -207,27 +215,33 @@ def list_names(folder: Path, root: Path | None = None) -> list[str]:
 
 
 def make_folder(folder: Path, root: Path | None = None) -> None:
-    """Make a folder in one that exists, unless it is there already.
+    """Make a folder unless it exists; the folder around it must exist.
+
+    Args:
+        folder: The folder.
+        root: The folder below which no link is followed; by default the folder around `folder`.
 
     Raises:
         LinkRefused: The folder is a link, or a link below `root` leads to it.
         OSError: It cannot be made, or something else has its name.
     """
-    with _open_parent(folder, root) as (parent, name):
+    with _open_parent(folder, root) as (parent_fd, name):
         with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
-            os.fsync(parent)
-        os.close(_open_folder(parent, name, folder))  # raises if it is a link or no folder
+            os.mkdir(name, dir_fd=parent_fd)
+            os.fsync(parent_fd)  # the new name
+        # What exists may be something else: opening it raises if it is a link or no folder.
+        folder_fd = _open_folder(parent_fd, name, folder)
+        os.close(folder_fd)
 
 
 def remove(path: Path, root: Path | None = None) -> None:
-    """Remove a file, or a link itself, unless it is gone."""
-    with suppress(FileNotFoundError), _open_parent(path, root) as (folder, name):
-        os.unlink(name, dir_fd=folder)
+    """Remove a file if it exists; of a link, the link and not the file to which it leads."""
+    with suppress(FileNotFoundError), _open_parent(path, root) as (folder_fd, name):
+        os.unlink(name, dir_fd=folder_fd)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and all that is in it, unless it is gone; of a link only the link."""
+    """Remove a folder with its content if it exists; a link or a file there is only unlinked."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         folder.unlink()
     elif folder.exists():
@@ -237,9 +251,10 @@ def remove_folder(folder: Path) -> None:
 def write_file(
     path: Path, content: str | Iterable[bytes], root: Path | None = None, synced: bool = True
 ) -> None:
-    """Write a file as a whole, or leave what was there before.
+    """Replace the content of a file atomically: if writing fails, the old file stays as it was.
 
-    It is written under a temporary name and then renamed. A link in its place is replaced.
+    The content is written under a temporary name, which is then renamed. A link in place of the
+    file is replaced.
 
     Args:
         path: The file.
@@ -250,10 +265,11 @@ def write_file(
     Raises:
         OSError: It cannot be written.
     """
-    with _open_parent(path, root) as (folder, name):
+    with _open_parent(path, root) as (folder_fd, name):
         temporary_name = f".{name}.{secrets.token_hex(8)}.tmp"
         try:
-            with os.fdopen(os.open(temporary_name, _NEW, 0o666, dir_fd=folder), "wb") as file:
+            file_fd = os.open(temporary_name, _NEW_FILE_FLAGS, 0o666, dir_fd=folder_fd)
+            with os.fdopen(file_fd, "wb") as file:
                 if isinstance(content, str):
                     file.write(content.encode())
                 else:
@@ -261,26 +277,26 @@ def write_file(
                 file.flush()
                 if synced:
                     os.fsync(file.fileno())
-            os.rename(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(temporary_name, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(temporary_name, dir_fd=folder)
+                os.unlink(temporary_name, dir_fd=folder_fd)
             raise
         if synced:
-            os.fsync(folder)  # the new name
+            os.fsync(folder_fd)  # the new name
 
 
 def remove_temporary_files(folder: Path, names: Iterable[str], root: Path | None = None) -> None:
-    """Remove the temporary files that a killed process left.
+    """Remove the temporary files that a killed process left of files that `write_file` wrote.
 
     Args:
-        folder: Where they are.
-        names: The names of the files that were being written; nobody else may be writing them now.
+        folder: The folder of the files.
+        names: The final names of the files; no other process may be writing them now.
         root: The folder below which no link is followed; by default the parent of `folder`.
     """
-    own_names = set(names)
+    final_names = set(names)
     for name in list_names(folder, root):
-        if name_behind_temporary(name) in own_names:
+        if name_behind_temporary(name) in final_names:
             remove(folder / name, root)
 
 
@@ -289,63 +305,71 @@ def name_behind_temporary(name: str) -> str | None:
 
     `.page.html.0123456789abcdef.tmp` -> `page.html`
     """
-    match = _TEMPORARY.fullmatch(name)
+    match = _TEMPORARY_NAME.fullmatch(name)
     return match[1] if match else None
 
 
 def open_to_append(path: Path, root: Path | None = None) -> BufferedRandom:
     """Open a plain file to read it and to append to it; it is made if there is none.
 
-    A file with a second name (a hard link) is first replaced by a copy, so that the other name
-    keeps the content that it has.
+    A file with a second name (a hard link) is first replaced by a copy, so that the content under
+    the other name does not change.
+
+    Args:
+        path: The file.
+        root: The folder below which no link is followed; by default the file's own folder.
 
     Raises:
         LinkRefused: It is a link, or a link below `root` leads to it.
         ValueError: It is no plain file.
         OSError: It cannot be opened.
     """
-    with _open_parent(path, root) as (folder, name):
+    with _open_parent(path, root) as (folder_fd, name):
         with suppress(FileNotFoundError):
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
             _check_plain(status, path)
-            if status.st_nlink > 1:
+            has_other_names = status.st_nlink > 1
+            if has_other_names:
                 with open_plain(path, root) as file:
                     chunks = iter(lambda: file.read(1 << 20), b"")
                     write_file(path, chunks, root)
-        handle = os.open(name, _APPEND, 0o666, dir_fd=folder)
-        _close_unless_plain(handle, path)
-        return os.fdopen(handle, "rb+")
+        fd = os.open(name, _APPEND_FLAGS, 0o666, dir_fd=folder_fd)
+        # Somebody may have replaced the file after the first check.
+        _close_unless_plain(fd, path)
+        return os.fdopen(fd, "rb+")
 
 
 def append_line(
     path: Path, line: str | bytes, *, root: Path | None = None, synced: bool = True
 ) -> None:
-    """Append a line to a file; it replaces a last line that a process left unfinished when it died.
+    """Append a line to a file, in place of a last line that a killed process left unfinished.
 
     Args:
         path: The file; it is made if there is none.
-        line: The line, without its end.
+        line: The line, without a line feed.
         root: The folder below which no link is followed; by default the file's own folder.
-        synced: Wait until the line is on the disk. Otherwise it soon is, even if this process dies.
+        synced: Wait until the line is on the disk. Otherwise the system writes it soon, even if
+            this process dies.
 
     Raises:
-        OSError: It cannot be written; what is there of it counts as unfinished.
+        OSError: It cannot be written. The next call removes whatever part of it was written.
         ValueError: See `open_to_append`.
     """
     with open_to_append(path, root) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > 0:  # an empty file cannot be mapped
+        old_size = os.fstat(file.fileno()).st_size
+        if old_size > 0:  # an empty file cannot be mapped
             with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-                end_of_last_line = content.rfind(b"\n") + 1
-            file.truncate(end_of_last_line)
-        data = line.encode() if isinstance(line, str) else line
-        file.write(data + b"\n")
+                end_of_finished_lines = content.rfind(b"\n") + 1
+            file.truncate(end_of_finished_lines)
+        line_bytes = line.encode() if isinstance(line, str) else line
+        file.write(line_bytes + b"\n")
         file.flush()
         if synced:
             os.fsync(file.fileno())
-    if size == 0:  # the name may be new as well
-        with _open_parent(path, root) as (folder, _):
-            os.fsync(folder)
+    if old_size == 0:
+        # The file may be new, and then its name has to be written to the disk as well.
+        with _open_parent(path, root) as (folder_fd, _):
+            os.fsync(folder_fd)
 
 
 # --- locks and checks of folders
@@ -353,7 +377,7 @@ def append_line(
 
 @contextmanager
 def lock_folder(folder: Path, root: Path | None = None) -> Iterator[None]:
-    """Keep other processes that use `lock_folder` out of a folder; the lock leaves no file behind.
+    """Lock a folder against other processes that call `lock_folder` on it; no lock file is made.
 
     Args:
         folder: The folder.
@@ -364,13 +388,13 @@ def lock_folder(folder: Path, root: Path | None = None) -> Iterator[None]:
         BlockingIOError: Another process has locked it.
     """
     if root is None:
-        handle = os.open(folder, _FOLDER)
+        folder_fd = os.open(folder, _FOLDER_FLAGS)
     else:
-        with _open_parent(folder, root) as (parent, name):
-            handle = _open_folder(parent, name, folder)
+        with _open_parent(folder, root) as (parent_fd, name):
+            folder_fd = _open_folder(parent_fd, name, folder)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BlockingIOError(
                 f"another process is writing {folder}; "
@@ -378,20 +402,21 @@ def lock_folder(folder: Path, root: Path | None = None) -> Iterator[None]:
             ) from None
         yield
     finally:
-        os.close(handle)
+        os.close(folder_fd)  # which also releases the lock
 
 
 def make_writable_folder(folder: Path) -> None:
-    """Make a folder, and check by a trial that files can be written there.
+    """Make a folder unless it exists, and check that files can be written there by writing one.
 
     Raises:
-        PermissionError: They cannot.
+        PermissionError: The folder cannot be made, or no file can be written there.
     """
-    probe = folder / f".writable.{secrets.token_hex(8)}"
+    trial_file = folder / f".writable.{secrets.token_hex(8)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(probe, _NEW, 0o666))
-        probe.unlink()
+        fd = os.open(trial_file, _NEW_FILE_FLAGS, 0o666)
+        os.close(fd)
+        trial_file.unlink()
     except OSError as error:
         raise PermissionError(
             f"cannot write to {folder} ({error.strerror}); choose another folder with --out"
@@ -400,18 +425,18 @@ def make_writable_folder(folder: Path) -> None:
 
 def sync_to_disk(path: Path) -> None:
     """Wait until the content of a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(fd)
     finally:
-        os.close(handle)
+        os.close(fd)
 
 
 def refuse_links_out_of(folder: Path) -> None:
-    """Refuse a folder that contains a link out of it, a pipe or a device; it may be missing.
+    """Raise an error if a folder contains a link out of it, a pipe or a device; it may be missing.
 
-    This is for folders in which a command continues its work, and which other libraries, too, read
-    and write.
+    A command calls it before it continues its work in a folder in which other libraries, whose
+    functions follow links, read and write as well.
 
     Raises:
         LinkRefused: A link leads out of the folder.
@@ -427,7 +452,8 @@ def refuse_links_out_of(folder: Path) -> None:
                     f"{path} is a link that leads out of {folder}; "
                     "remove it, or copy there what it names"
                 )
-            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            is_device = stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+            if stat.S_ISFIFO(mode) or is_device:
                 raise ValueError(f"{path} is no plain file; remove it")
 
 
@@ -435,12 +461,12 @@ def refuse_links_out_of(folder: Path) -> None:
 
 
 def read_toml(path: Path, root: Path | None = None, follow: bool = False) -> dict[str, Any]:
-    """Return the tables of a TOML file.
+    """Read a TOML file.
 
-    The arguments and errors are those of `read_bytes`; ValueError also if it is not TOML, or takes
-    too much memory.
+    The arguments and errors are those of `read_bytes`; ValueError also if it is not TOML, or would
+    take too much memory to parse.
     """
-    data = read_bytes(path, MOST_TOML, root, follow)
+    data = read_bytes(path, MAX_TOML_BYTES, root, follow)
     try:
         return parse_toml(data.decode())
     except (ValueError, RecursionError) as error:
@@ -448,24 +474,28 @@ def read_toml(path: Path, root: Path | None = None, follow: bool = False) -> dic
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a text in TOML.
+    """Parse a text in TOML.
 
     Raises:
-        ValueError: It is not TOML, or has a form for which the parser would take very much memory.
+        ValueError: It is not TOML, or is so long, so deeply nested or has keys of so many parts
+            that the parser would take very much memory or time.
     """
-    if len(text) > MOST_TOML:
-        raise ValueError(f"it has {len(text)} characters; at most {MOST_TOML} are read")
-    # Dots and brackets are counted without those in comments, which are left out, and in strings,
-    # each of which becomes an `s`, since a string may be a part of a key: `a."b.c".d` -> `a.s.d`.
-    bare_text = _TOML_TEXTS.sub(lambda match: "" if match[0].startswith("#") else "s", text)
-    dots = max((key[0].count(".") for key in _TOML_KEYS.finditer(bare_text)), default=0)
-    if dots > MOST_DOTS:
-        raise ValueError(f"a key has {dots} dots; at most {MOST_DOTS} are read")
+    if len(text) > MAX_TOML_BYTES:
+        raise ValueError(f"it has {len(text)} characters; at most {MAX_TOML_BYTES} are read")
+    # Dots and brackets in comments and strings do not count. Comments are removed. A string becomes
+    # an `s`, since it may be a part of a key: `a."b.c".d` -> `a.s.d`.
+    bare_text = _TOML_STRINGS_AND_COMMENTS.sub(
+        lambda match: "" if match[0].startswith("#") else "s", text
+    )
+    keys = _TOML_KEY_CANDIDATES.findall(bare_text)
+    most_dots = max((key.count(".") for key in keys), default=0)
+    if most_dots > MAX_TOML_KEY_DOTS:
+        raise ValueError(f"a key has {most_dots} dots; at most {MAX_TOML_KEY_DOTS} are read")
     depth = 0
-    for bracket in re.finditer(r"[][{}]", bare_text):
-        depth += 1 if bracket[0] in "[{" else -1
-        if depth > MOST_DEPTH:
-            raise ValueError(f"its brackets are nested more than {MOST_DEPTH} deep")
+    for bracket in re.findall(r"[][{}]", bare_text):
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_TOML_DEPTH:
+            raise ValueError(f"its brackets are nested more than {MAX_TOML_DEPTH} deep")
     return tomllib.loads(text)
 
 
@@ -481,13 +511,15 @@ def _open_parent(path: Path, root: Path | None) -> Iterator[tuple[int, str]]:
 
     Args:
         path: The file, or the folder whose parent is wanted; it need not exist.
-        root: A folder above it, which may itself be a link; None for the parent.
+        root: A folder above it, which may itself be a link; by default its parent.
 
     Yields:
-        The parent's descriptor, which is closed at the end of the block, and the file's name in it.
+        The file descriptor of the parent, which is closed at the end of the `with` block, and the
+        name of the file in it.
 
     Raises:
-        LinkRefused: A part of the path below `root` is a link; or the block opened a link.
+        LinkRefused: A folder between `root` and the file is a link, or an `os.open` in the `with`
+            block failed because the file is one.
         ValueError: The path has a `..` below `root`, or is not below it.
         OSError: A folder is missing or cannot be opened.
     """
@@ -495,32 +527,34 @@ def _open_parent(path: Path, root: Path | None) -> Iterator[tuple[int, str]]:
     *folder_names, name = path.relative_to(top).parts
     if ".." in (*folder_names, name):
         raise ValueError(f"{path} leads out of {top}; name a file within")
-    handle = os.open(top, _FOLDER)
+    folder_fd = os.open(top, _FOLDER_FLAGS)
     try:
         for folder_name in folder_names:
-            handle_above = handle
-            handle = -1  # so that the one above is not closed twice if this folder cannot be opened
+            fd_above = folder_fd
+            folder_fd = (
+                -1
+            )  # if this folder cannot be opened, `finally` must not close `fd_above` again
             try:
-                handle = _open_folder(handle_above, folder_name, path)
+                folder_fd = _open_folder(fd_above, folder_name, path)
             finally:
-                os.close(handle_above)
-        yield handle, name
+                os.close(fd_above)
+        yield folder_fd, name
     except OSError as error:
-        if error.filename == name:  # the whole path says more
+        if error.filename == name:  # replaced by the whole path, for the message
             error.filename = str(path)
-        if error.errno == errno.ELOOP:  # a link where O_NOFOLLOW was set
+        if error.errno == errno.ELOOP:  # the system refused a link because of O_NOFOLLOW
             raise _link_refused(path) from None
         raise
     finally:
-        if handle >= 0:
-            os.close(handle)
+        if folder_fd >= 0:
+            os.close(folder_fd)
 
 
-def _open_folder(parent: int, name: str, path: Path) -> int:
-    """Open a folder by its name in one that is open, and return its descriptor.
+def _open_folder(parent_fd: int, name: str, path: Path) -> int:
+    """Open a folder by its name in an open folder, and return its file descriptor.
 
     Args:
-        parent: The descriptor of the open folder.
+        parent_fd: The file descriptor of the open folder.
         name: The name in it.
         path: The whole path, for the message.
 
@@ -528,9 +562,11 @@ def _open_folder(parent: int, name: str, path: Path) -> int:
         LinkRefused: The name is a link.
         OSError: It is no folder or cannot be opened.
     """
-    if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+    status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
         raise _link_refused(path)
-    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    # Somebody may have put a link there after the check.
+    return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent_fd)
 
 
 def _link_refused(path: Path) -> LinkRefused:
@@ -548,10 +584,10 @@ def _check_plain(status: os.stat_result, path: Path) -> None:
         raise ValueError(f"{path} is no plain file")
 
 
-def _close_unless_plain(handle: int, path: Path) -> None:
-    """Close a descriptor and raise ValueError if it is not that of a plain file."""
+def _close_unless_plain(fd: int, path: Path) -> None:
+    """Close a file descriptor and raise ValueError if it is not that of a plain file."""
     try:
-        _check_plain(os.fstat(handle), path)
+        _check_plain(os.fstat(fd), path)
     except BaseException:
-        os.close(handle)
+        os.close(fd)
         raise

@@ -19,7 +19,7 @@ LIFE_CYCLE_METHODS = ("fork", "close")  # public methods of a class that are no 
 class FunctionTool(StatelessTool, Generic[P, R]):
     """A stateless tool made from a typed function; the tool can be called like the function.
 
-    An async function runs in an event loop of its own.
+    An async function runs in its own event loop, on another thread.
     """
 
     def __init__(self, function: Callable[P, R]) -> None:
@@ -30,7 +30,7 @@ class FunctionTool(StatelessTool, Generic[P, R]):
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._callable()(*args, **kwargs)
+        return self._function_to_call()(*args, **kwargs)
 
     def call(self, arguments: Mapping[str, Any], timeout: float | None = None) -> ToolResult:
         """Call the function with an agent's arguments.
@@ -40,17 +40,17 @@ class FunctionTool(StatelessTool, Generic[P, R]):
             timeout: Seconds after which an async function is cancelled; None for no limit.
 
         Returns:
-            The function's result as text. If the arguments do not fit, or the function raises, the
-            status is `error` and the text says why.
+            The function's result as text. If the arguments do not fit the schema, or the function
+            raises, the status is `error` and the text says why.
 
         Raises:
-            ToolFailure: The function raises it, or an async function is late.
+            ToolFailure: The function raises it, or an async function exceeds the timeout.
         """
-        problem = check_arguments(self.schema, arguments)
-        if problem:
-            return ToolResult(Status.ERROR, problem)
+        mistake = check_arguments(self.schema, arguments)
+        if mistake:
+            return ToolResult(Status.ERROR, mistake)
         annotations = read_annotations(self.function, f"tool {self.name}")
-        function: Callable[..., Any] = self._callable()
+        function: Callable[..., Any] = self._function_to_call()
         try:
             converted_arguments = {
                 name: convert_value(value, annotations[name]) for name, value in arguments.items()
@@ -66,25 +66,26 @@ class FunctionTool(StatelessTool, Generic[P, R]):
 
     def _wait_for(self, coroutine: Awaitable[Any], timeout: float | None) -> Any:
         """Run a coroutine and return its result; raises ToolFailure after `timeout` seconds."""
+
+        def run_event_loop() -> Any:
+            return asyncio.run(_await_with_timeout(coroutine, timeout, self.name))
+
         # On another thread, because an event loop may already run on this one.
-        future = start_thread(
-            lambda: asyncio.run(_await_with_timeout(coroutine, timeout, self.name)),
-            f"turngym-{self.name}",
-        )
+        future = start_thread(run_event_loop, f"turngym-{self.name}")
         return future.result()
 
-    def _callable(self) -> Callable[P, R]:
+    def _function_to_call(self) -> Callable[P, R]:
         return self.function
 
 
 async def _await_with_timeout(awaitable: Awaitable[R], timeout: float | None, tool_name: str) -> R:
     """Await a result; raises ToolFailure if that takes longer than `timeout` seconds."""
-    limit = asyncio.timeout(timeout)
+    time_limit = asyncio.timeout(timeout)
     try:
-        async with limit:
+        async with time_limit:
             return await awaitable
     except TimeoutError:
-        if not limit.expired():  # the function itself raised it
+        if not time_limit.expired():  # the tool's function itself raised it
             raise
         raise ToolFailure(f"the tool {tool_name} did not answer within {timeout:g} s") from None
 
@@ -105,9 +106,9 @@ class Toolset:
     """The public methods of a class as tools that share one instance of it.
 
     Every episode has its own instance, which is made at the first call. A fork of the set has a
-    copy of the instance: what the instance's method `fork` returns, or else a deep copy. The
-    instance's method `close`, if there is one, is called when the episode is over. Neither of the
-    two is a tool.
+    copy of the instance: the class may define a method `fork` that returns one, otherwise it is a
+    deep copy. A method `close`, if the class has one, is called when the episode is over. These two
+    methods are not offered as tools.
 
     Args:
         kind: The class. Each of its public methods needs types and a docstring, as a function does.
@@ -131,7 +132,8 @@ class Toolset:
         self._args = args
         self._kwargs = kwargs
         self._instance: Any = None
-        self.tools = {method.__name__: MethodTool(method, self) for method in _public_methods(kind)}
+        methods = _find_public_methods(kind)
+        self.tools = {method.__name__: MethodTool(method, self) for method in methods}
         if not self.tools:
             raise TypeError(
                 f"{name} has no public method, so it gives no tool; "
@@ -140,9 +142,14 @@ class Toolset:
 
     @property
     def instance(self) -> Any:
-        """The instance of this episode, made at first use; ToolFailure if it cannot be made."""
+        """The instance of this episode, which is made when it is first used.
+
+        Raises:
+            ToolFailure: The constructor raised an exception.
+        """
         if self._instance is None:
             try:
+                # Copies, so that an episode cannot change the arguments of the next one.
                 args, kwargs = copy.deepcopy((self._args, self._kwargs))
                 self._instance = self.kind(*args, **kwargs)
             except Exception as error:
@@ -152,35 +159,37 @@ class Toolset:
         return self._instance
 
     def reset(self) -> None:
-        """Close the instance; the next call makes another one."""
+        """Close the instance, if there is one; the next call makes another."""
         instance = self._instance
         self._instance = None
         if hasattr(instance, "close"):
             instance.close()
 
     def fork(self) -> Self:
-        """Return a set with an independent copy of the instance.
+        """Return a set of the same tools with an independent copy of the instance.
 
         Raises:
             ToolFailure: The instance cannot be copied.
         """
-        twin = copy.copy(self)
-        twin.tools = {name: copy.copy(method_tool) for name, method_tool in self.tools.items()}
-        for method_tool in twin.tools.values():
-            method_tool.owner = twin
-        if self._instance is None:
-            return twin
+        forked_set = copy.copy(self)
+        forked_set.tools = {}
+        for name, method_tool in self.tools.items():
+            forked_tool = copy.copy(method_tool)
+            forked_tool.owner = forked_set
+            forked_set.tools[name] = forked_tool
+        if self._instance is None:  # no call was made yet, so there is no state to copy
+            return forked_set
         try:
             if hasattr(self._instance, "fork"):
-                twin._instance = self._instance.fork()
+                forked_set._instance = self._instance.fork()
             else:
-                twin._instance = copy.deepcopy(self._instance)
+                forked_set._instance = copy.deepcopy(self._instance)
         except Exception as error:
             raise ToolFailure(
                 f"{self.kind.__name__} cannot be copied ({error}); "
                 "give it a method fork() that returns a copy"
             ) from error
-        return twin
+        return forked_set
 
 
 class MethodTool(FunctionTool[..., Any]):
@@ -198,24 +207,27 @@ class MethodTool(FunctionTool[..., Any]):
     def fork(self) -> Any:
         return self.owner.fork().tools[self.name]
 
-    def _callable(self) -> Any:
+    def _function_to_call(self) -> Any:
         return getattr(self.owner.instance, self.name)
 
 
-def _public_methods(kind: type) -> list[Callable[..., Any]]:
-    """Return the public methods of a class in the order of its text, inherited ones first.
+def _find_public_methods(kind: type) -> list[Callable[..., Any]]:
+    """Return the public methods of a class except `fork` and `close`.
 
-    Each is bound to the class, so that its signature has no `self`, as its callers see it.
+    They come in the order in which the class defines them, inherited ones first. No method has
+    `self` in its signature.
     """
-    names: dict[str, None] = {}  # a dict, as it keeps the order
+    attribute_names: dict[str, None] = {}  # used as an ordered set
     for base in reversed(kind.__mro__):
-        names.update(dict.fromkeys(vars(base)))
+        attribute_names.update(dict.fromkeys(vars(base)))
     methods: list[Callable[..., Any]] = []
-    for name in names:
+    for name in attribute_names:
         if name.startswith("_") or name in LIFE_CYCLE_METHODS:
             continue
+        # Without the descriptor protocol, so that no property is evaluated.
         attribute = inspect.getattr_static(kind, name)
         if isinstance(attribute, types.FunctionType):
+            # Binding it to the class in place of an instance hides `self`.
             methods.append(types.MethodType(attribute, kind))
         elif isinstance(attribute, staticmethod | classmethod):
             methods.append(getattr(kind, name))

@@ -27,11 +27,11 @@ from .docstrings import first_sentence, read_docstring
 from .function_tool import FunctionTool, MethodTool, Toolset
 
 TOOLS_GROUP = "turngym.tools"  # the group of entry points that declare tools
-LIFE_CYCLE = ("call", "reset", "fork", "close")
-MEMBERS = ("name", "schema", *LIFE_CYCLE)  # what an object needs to be a tool
+TOOL_METHODS = ("call", "reset", "fork", "close")
+TOOL_ATTRIBUTES = ("name", "schema", *TOOL_METHODS)  # what an object needs to be a tool
 # How the paths of files begin whose lines are not the user's: turngym, the standard library,
 # `<string>`.
-_NOT_OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
+_PATHS_OF_OTHER_CODE = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
 
 AnyTool = Tool | Toolset | Callable[..., Any]
 """What is taken for tools: tools, typed functions, classes with typed methods."""
@@ -41,14 +41,15 @@ AnyTool = Tool | Toolset | Callable[..., Any]
 
 
 def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
-    """Return tools, like `as_tools`, that may also be given by name.
+    """Make tools from objects and names; `as_tools` does it for objects only.
 
     Args:
-        tools: A list of tools and names, or names in one text with commas between them. A name is
-            `module:name`, or what an installed package declares in the group `TOOLS_GROUP`.
+        tools: A list of objects and names, or a text of names with commas between them. An object
+            is a tool, a `Toolset`, a typed function, or a class whose public methods are tools. A
+            name is `module:name`, or that of an entry point in the group `turngym.tools`.
 
     Raises:
-        TypeError: A member of the list is no tool.
+        TypeError: An object is no tool.
         ValueError: A name cannot be imported, or does not stand for a tool.
     """
     all_tools: list[Tool] = []
@@ -56,19 +57,22 @@ def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
         if isinstance(member, str):
             all_tools += _load_named_tools(member.strip())
         else:
-            all_tools += _tools_of(member)
+            all_tools += _make_tools(member)
     return all_tools
 
 
 def as_tools(tools: Any) -> list[Tool]:
-    """Return the tools that the members of a list of `AnyTool` give.
+    """Make tools from a list of objects.
+
+    Args:
+        tools: Tools, `Toolset`s, typed functions, and classes whose public methods are tools.
 
     Raises:
         TypeError: A member is no tool; the message says what it lacks.
     """
     all_tools: list[Tool] = []
     for member in _list_members(tools):
-        all_tools += _tools_of(member)
+        all_tools += _make_tools(member)
     return all_tools
 
 
@@ -79,41 +83,42 @@ def tool_names(tools: Any) -> list[str]:
 
 def fork_tools(tools: Iterable[Tool]) -> list[Tool]:
     """Return forks of tools. Methods of one `Toolset` become methods of one copy of it."""
-    fork_toolset = cache(
-        Toolset.fork
-    )  # a set is copied once, however many of its methods are given
+    fork_toolset_once = cache(Toolset.fork)  # one copy, however many of its methods are given
     forks: list[Tool] = []
     for tool in tools:
         if isinstance(tool, MethodTool):
-            forks.append(fork_toolset(tool.owner).tools[tool.name])
+            forks.append(fork_toolset_once(tool.owner).tools[tool.name])
         else:
             forks.append(tool.fork())
     return forks
 
 
 def _list_members(tools: Any) -> list[Any]:
-    """Return the members of a list, or of a text with commas; raises TypeError for all else."""
+    """Return the members of an iterable, or the names in a text that commas separate.
+
+    Raises:
+        TypeError: It is neither, or is a mapping.
+    """
     if tools is None:
         raise TypeError("tools is None; leave it out, or write an empty list: tools=[]")
     if isinstance(tools, Mapping):
         raise TypeError(f"tools is {tools!r:.60}; write a list of its values, without names")
     if not isinstance(tools, Iterable):
-        raise TypeError(
-            f"tools is {tools!r}; write a list, such as tools=[{getattr(tools, '__name__', tools)}]"
-        )
+        expression = getattr(tools, "__name__", tools)
+        raise TypeError(f"tools is {tools!r}; write a list, such as tools=[{expression}]")
     if isinstance(tools, str):
         return tools.split(",")
     return list(tools)
 
 
 def _load_named_tools(name: str) -> list[Tool]:
-    """Import what a name stands for and return its tools, forked for one environment.
+    """Import what a name stands for and make tools of it, for the use of one environment.
 
     Args:
-        name: `module:name`, or the name of an entry point in the group `TOOLS_GROUP`.
+        name: `module:name`, or the name of an entry point in the group `turngym.tools`.
 
     Raises:
-        ValueError: Nothing is called so, it cannot be imported, or it is no tool.
+        ValueError: Nothing has the name, it cannot be imported, or it is no tool.
     """
     if ":" in name:
         spec = name
@@ -121,9 +126,8 @@ def _load_named_tools(name: str) -> list[Tool]:
     else:
         plugin = find_plugin(name, TOOLS_GROUP)
         if plugin is None:
-            names = list(
-                dict.fromkeys(candidate.name for candidate in declared_plugins(TOOLS_GROUP))
-            )
+            all_names = [declared.name for declared in declared_plugins(TOOLS_GROUP)]
+            names = list(dict.fromkeys(all_names))  # several packages may declare one name
             raise ValueError(
                 f"no tool is called {name!r}; {did_you_mean(name, names)}"
                 f"installed packages declare {', '.join(names) or 'none'}; or write module:name"
@@ -132,13 +136,14 @@ def _load_named_tools(name: str) -> list[Tool]:
         role = f"tool {name} of the package {plugin.package}"
     imported = import_object(spec, role)
     try:
-        return fork_tools(_tools_of(imported))
+        # Forks, since other environments in this process may import the same object.
+        return fork_tools(_make_tools(imported))
     except TypeError as error:
         raise ValueError(f"the {role} {spec!r}: {error}") from error
 
 
-def _tools_of(member: Any) -> list[Tool]:
-    """Return the tools of one member of a list of tools.
+def _make_tools(member: Any) -> list[Tool]:
+    """Make the tools that one object stands for.
 
     Args:
         member: A tool, a `Toolset`, a typed function, or a class whose public methods are to be
@@ -148,7 +153,8 @@ def _tools_of(member: Any) -> list[Tool]:
         TypeError: It is none of these; the message says what it lacks.
     """
     if isinstance(member, type):
-        if all(hasattr(member, attribute) for attribute in LIFE_CYCLE):
+        # A class with these methods is meant to be instantiated by the user.
+        if all(hasattr(member, attribute) for attribute in TOOL_METHODS):
             raise TypeError(
                 f"{member.__name__} is the class of a tool; "
                 f"make one, as in tools=[{member.__name__}()]"
@@ -158,7 +164,7 @@ def _tools_of(member: Any) -> list[Tool]:
         return list(member.tools.values())
     if inspect.isroutine(member):
         return [FunctionTool(member)]
-    missing = [attribute for attribute in MEMBERS if not hasattr(member, attribute)]
+    missing = [attribute for attribute in TOOL_ATTRIBUTES if not hasattr(member, attribute)]
     if missing:
         raise TypeError(
             f"{member!r:.80} is no tool: it has no {', '.join(missing)}; a tool has these, "
@@ -169,7 +175,7 @@ def _tools_of(member: Any) -> list[Tool]:
 
 
 def _check_schema(tool: Tool) -> None:
-    """Raise TypeError unless a tool's schema has the form of OpenAI and the tool's name."""
+    """Raise TypeError unless a tool's schema has OpenAI's format and contains the tool's name."""
     try:
         name_in_schema = tool.schema["function"]["name"]
         tool.schema["function"]["parameters"]["properties"].keys()
@@ -193,8 +199,8 @@ class Plugin:
     """An entry point of an installed package.
 
     Args:
-        name: The name that the package gives it.
-        spec: The `module:name` that it stands for.
+        name: Its name.
+        spec: The object that it stands for, as `module:name`.
         package: The name of the package.
         summary: The package's one-line description.
     """
@@ -206,7 +212,7 @@ class Plugin:
 
 
 def declared_plugins(group: str) -> tuple[Plugin, ...]:
-    """Return what installed packages declare in a group of entry points, by name and package.
+    """Return the entry points of a group in all installed packages, sorted by name and package.
 
     Nothing is imported.
     """
@@ -215,23 +221,34 @@ def declared_plugins(group: str) -> tuple[Plugin, ...]:
 
 @cache
 def _read_entry_points(group: str, search_path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """Read the entry points of a group; `search_path` is only the key of the cache.
+    """Read the entry points of a group from the metadata of installed packages.
 
-    It is cached because every environment that is made asks, and the reading takes 10 ms.
+    The result is cached because reading takes 10 ms and is repeated for every new environment.
+
+    Args:
+        group: The group of entry points.
+        search_path: Only a key of the cache: `sys.path`, on which the packages are found.
     """
     plugins = []
     for entry_point in metadata.entry_points(group=group):
-        if entry_point.dist is None:
-            continue  # it is of no installed package
         package = entry_point.dist
+        if package is None:  # no installed package declares it
+            continue
         summary = str(package.metadata.json.get("summary", ""))
-        plugins.append(Plugin(entry_point.name, entry_point.value, package.name, summary))
+        plugins.append(
+            Plugin(
+                name=entry_point.name,
+                spec=entry_point.value,
+                package=package.name,
+                summary=summary,
+            )
+        )
     plugins.sort(key=lambda plugin: (plugin.name, plugin.package))
     return tuple(plugins)
 
 
 def find_plugin(name: str, group: str) -> Plugin | None:
-    """Return the plugin with a name; None if no package declares the name.
+    """Return the plugin with a name in a group of entry points; None if no package declares it.
 
     Raises:
         ValueError: Several packages declare it.
@@ -249,7 +266,7 @@ class ListedPlugin:
 
     Args:
         name: The plugin's name.
-        about: One sentence: what it is, or why it cannot be used.
+        about: A sentence that describes it or says why it cannot be used.
         package: The package that declares it.
     """
 
@@ -259,20 +276,23 @@ class ListedPlugin:
 
 
 def list_plugins(group: str, taken: Collection[str] = ()) -> list[ListedPlugin]:
-    """Return a line for each plugin of a group, by name and package; nothing is imported.
+    """Return a line for each plugin of a group, sorted by name and package; nothing is imported.
 
     Args:
         group: The group of entry points.
-        taken: Names that turngym has itself; a plugin with such a name is not used.
+        taken: Names that turngym itself uses; a plugin with such a name is not used.
     """
     return [
-        ListedPlugin(plugin.name, _describe(plugin, group, taken), plugin.package)
+        ListedPlugin(plugin.name, _describe_plugin(plugin, group, taken), plugin.package)
         for plugin in declared_plugins(group)
     ]
 
 
-def _describe(plugin: Plugin, group: str, taken: Collection[str]) -> str:
-    """Return a sentence about a plugin: its docstring's, its package's, or why it is unusable."""
+def _describe_plugin(plugin: Plugin, group: str, taken: Collection[str]) -> str:
+    """Return a sentence that describes a plugin or says why it cannot be used.
+
+    It is the first sentence of its docstring, or else its package's one-line description.
+    """
     if plugin.name in taken:
         return f"not used, as turngym has {plugin.name} itself: rename it"
     try:
@@ -283,30 +303,35 @@ def _describe(plugin: Plugin, group: str, taken: Collection[str]) -> str:
 
 
 def is_foreign(name: str, group: str) -> bool:
-    """Return whether a name stands for code that no data file may ask for.
+    """Return whether a name stands for code that a data file may not cause to be imported.
 
-    That is `module:name`, by which any function of any module could be written, and whatever a
-    package declares in the group as long as its module is not imported.
+    Every `module:name` does, as it could name any function of any module, and so does the name of a
+    plugin whose module is not imported yet.
+
+    Args:
+        name: A name in a journal, a run folder or a recipe.
+        group: The group of entry points to which the plugin belongs.
     """
     if ":" in name:
         return True
-    modules = [
-        plugin.spec.partition(":")[0] for plugin in declared_plugins(group) if plugin.name == name
-    ]
-    return any(module not in sys.modules for module in modules)
+    for plugin in declared_plugins(group):
+        module_name = plugin.spec.partition(":")[0]
+        if plugin.name == name and module_name not in sys.modules:
+            return True
+    return False
 
 
 # --- imports, and their errors in one line
 
 
 def import_object(spec: str, role: str) -> Any:
-    """Import what `module:name` stands for.
+    """Import the object that `module:name` stands for.
 
     A module that is not on Python's path may be in the current folder.
 
     Args:
         spec: `module:name`.
-        role: What it is used as, for messages: `environment`, `method x of the package y`.
+        role: Its use, for messages: `environment`, `method x of the package y`.
 
     Raises:
         ValueError: The spec has another form, there is no such module or name, or the import fails.
@@ -319,12 +344,12 @@ def import_object(spec: str, role: str) -> Any:
         return getattr(module, name)
     except AttributeError:
         module_file = getattr(module, "__file__", None) or "part of Python"
-        file_here = Path.cwd() / f"{module_name}.py"
-        if file_here.is_file() and str(file_here) != module_file:
+        users_file = Path.cwd() / f"{module_name}.py"
+        if users_file.is_file() and str(users_file) != module_file:
             # An installed module of the same name was imported in place of the user's file.
             hint = f"it has the name of your {module_name}.py: rename that"
         else:
-            public_names = (key for key in vars(module) if not key.startswith("_"))
+            public_names = [key for key in vars(module) if not key.startswith("_")]
             hint = did_you_mean(name, public_names)
         message = (
             f"the {role} {spec!r}: the module {module_name} ({module_file}) has no {name}; {hint}"
@@ -340,32 +365,26 @@ def import_user_module(name: str, subject: str) -> ModuleType:
         subject: The beginning of messages, such as `the environment 'guess:Guess'`.
 
     Raises:
-        ValueError: The name is not a module's, there is no such module, or the import fails.
+        ValueError: The name is not that of a module, there is no such module, or the import fails.
     """
-    parts = name.split(".")
-    if not all(part.isidentifier() for part in parts) or parts[-1] == "py":
+    name_parts = name.split(".")
+    if not all(part.isidentifier() for part in name_parts) or name_parts[-1] == "py":
         likely_name = ".".join(Path(name.removesuffix(".py")).parts)  # `a/b.py` -> `a.b`
         raise ValueError(
             f"{subject}: {name!r} is no module; write what Python imports, such as {likely_name!r}"
         )
     current_folder = str(Path.cwd())
-    top_package = parts[0]
-    if (
-        current_folder not in sys.path
-        and top_package not in sys.modules
-        and find_spec(top_package) is None
-    ):
-        sys.path.append(current_folder)  # at the end, so that its files replace no other module
+    _add_to_path_if_needed(current_folder, top_package=name_parts[0])
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        # The missing module may be another one, which this one imports.
-        is_wanted = error.name is not None and f"{name}.".startswith(f"{error.name}.")
-        if not is_wanted:
+        # The missing module is this one or a package around it, or else a module that it imports.
+        is_this_module = error.name is not None and f"{name}.".startswith(f"{error.name}.")
+        if not is_this_module:
             raise ValueError(
                 f"{subject}: importing {name} raises {describe_error(error)}"
             ) from error
-        modules_here = (path.stem for path in Path(current_folder).glob("*.py"))
+        modules_here = [path.stem for path in Path(current_folder).glob("*.py")]
         message = (
             f"{subject}: there is no module {error.name}, nor a file of it in {current_folder}; "
             f"{did_you_mean(name, modules_here)}"
@@ -375,19 +394,31 @@ def import_user_module(name: str, subject: str) -> ModuleType:
         raise ValueError(f"{subject}: importing {name} raises {describe_error(error)}") from error
 
 
+def _add_to_path_if_needed(folder: str, top_package: str) -> None:
+    """Append a folder to `sys.path` unless it is there or the package is found without it.
+
+    At the end of the path its files hide no other module.
+    """
+    if folder in sys.path or top_package in sys.modules:
+        return
+    if find_spec(top_package) is None:
+        sys.path.append(folder)
+
+
 def describe_error(error: BaseException) -> str:
-    """Return an exception's type and message in one line, with its place in the user's code."""
+    """Return an exception's type and message in one line, with the line of the user's code."""
     one_line = " ".join(f"{type(error).__name__}: {error}".split())
     return one_line + user_code_place(error)
 
 
 def user_code_place(error: BaseException) -> str:
-    """Return ` (FILE, line N)`: the innermost line of a traceback that is the user's code.
+    """Return where in the user's code an exception was raised, as ` (FILE, line N)`.
 
-    That is neither turngym's nor Python's nor an installed package's; "" if there is none.
+    It is the innermost line of the traceback that is not in turngym, Python or an installed
+    package; "" if there is none.
     """
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         is_installed = "-packages" in frame.filename  # in `site-packages` or `dist-packages`
-        if not is_installed and not frame.filename.startswith(_NOT_OWN):
+        if not is_installed and not frame.filename.startswith(_PATHS_OF_OTHER_CODE):
             return f" ({frame.filename}, line {frame.lineno})"
     return ""

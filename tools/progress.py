@@ -1,6 +1,6 @@
 """Progress of long work. The code that does the work reports it here; a command may display it.
 
-with Work("reading", total=len(files)) as work:
+with Progress("reading", total=len(files)) as work:
     for file in files:
         …
         work.advance()
@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-_open: list[Progress] = []
+_current_work: list[Progress] = []
 
 
 class FirstCount(NamedTuple):
@@ -30,7 +30,7 @@ class Progress:
     Args:
         what: The name that is displayed.
         total: The number of parts; 0 if it is not known.
-        text: One more line to display, which may be set anew at any time.
+        text: A second line to display; it may be changed at any time.
 
     Attributes:
         done: How many parts are done.
@@ -43,15 +43,15 @@ class Progress:
         self.text = text
         self.done = 0
         self.tokens = 0
-        self._began = time.monotonic()
+        self._start_time = time.monotonic()
         self._first_count: FirstCount | None = None
 
     def __enter__(self) -> Progress:
-        _open.append(self)
+        _current_work.append(self)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        _open.remove(self)
+        _current_work.remove(self)
 
     def advance(self, parts: int = 1, tokens: int = 0) -> None:
         """Count more parts as done, and more tokens as sampled."""
@@ -67,26 +67,27 @@ class Progress:
     @property
     def seconds(self) -> float:
         """The seconds since the work began."""
-        return time.monotonic() - self._began
+        return time.monotonic() - self._start_time
 
     @property
     def seconds_left(self) -> float | None:
-        """The estimated seconds until the end, at the pace since the first count; None if unknown.
+        """The estimated seconds until the end; None if they cannot be estimated.
 
-        The first count is the reference because work that is resumed begins with parts that were
-        done before.
+        The pace is measured from the first count. Resumed work counts the parts that an earlier
+        process did in its first count, and they took no time in this one.
         """
         if self._first_count is None or not self.total:
             return None
         newly_done = self.done - self._first_count.done
         if newly_done <= 0:
             return None
+        seconds_since_first_count = time.monotonic() - self._first_count.time
         parts_left = max(self.total - self.done, 0)
-        return parts_left * (time.monotonic() - self._first_count.time) / newly_done
+        return parts_left * seconds_since_first_count / newly_done
 
 
 def track(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
-    """Yield each item and count it as done when the next one is asked for.
+    """Yield items and report the progress; an item counts as done when the next is requested.
 
     Args:
         items: The items.
@@ -101,4 +102,4 @@ def track(items: Iterable[T], what: str, total: int = 0) -> Iterator[T]:
 
 def current_work() -> tuple[Progress, ...]:
     """Return the work that has begun and has not ended, the outermost first."""
-    return tuple(_open)
+    return tuple(_current_work)

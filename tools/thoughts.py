@@ -1,12 +1,12 @@
-"""An agent's thoughts: the marks between which models write them, and a text without them.
+"""Thoughts (reasoning) in a model's text: the marks around them, and the text without them.
 
-A thought is no call, no action and no answer; the text outside of thoughts is what the agent says.
-Thoughts of one spelling may nest. A chat template may have opened the first thought in the prompt,
-so that only its end is in the text: then everything in front of that end is thought. If a thought
-never ends, nothing is said.
+A thought is no call, no action and no answer; only the text outside of thoughts counts. Thoughts of
+one spelling may nest. A chat template may have opened the first thought in the prompt, so that only
+its end is in the text: then everything before that end belongs to the thought. If a thought never
+ends, the whole text counts as thought.
 
-Three functions read a text: `without_thoughts` gives what is said, `outside_thoughts` the same with
-all blanks, `thought_marks` the places of the marks.
+Three functions read a text: `without_thoughts` and `outside_thoughts` return it without thoughts,
+stripped or with all whitespace, and `thought_marks` finds the marks.
 """
 
 import re
@@ -55,14 +55,15 @@ class Mark(NamedTuple):
     Args:
         opens: Whether it opens a thought.
         start: The offset of its first character.
-        end: The offset behind its last character.
-        stop: Of an opening mark, the offset behind the end of its thought; None if that never ends.
+        end: The offset after its last character.
+        thought_end: If it opens a thought, the offset after the mark that ends the thought; None if
+            the thought never ends. None as well if it ends a thought.
     """
 
     opens: bool
     start: int
     end: int
-    stop: int | None
+    thought_end: int | None
 
 
 class Scanner(NamedTuple):
@@ -70,8 +71,8 @@ class Scanner(NamedTuple):
 
     Args:
         first: That character.
-        hints: Words of which each such mark contains one. They are searched for first, since most
-            texts contain no thought, and graders and call formats look at every one of them.
+        hints: Strings of which each such mark contains one. They are searched for first, because
+            that is fast, graders and call formats read every text, and most contain no thought.
         pattern: Matches a mark. Its one named group is `open_SPELLING` or `end_SPELLING`.
     """
 
@@ -80,8 +81,12 @@ class Scanner(NamedTuple):
     pattern: re.Pattern[str]
 
 
-def _pattern_of_marks(first: str) -> re.Pattern[str]:
-    """Compile a pattern of all marks that begin with a character, with a named group for each."""
+def _compile_mark_pattern(first: str) -> re.Pattern[str]:
+    """Compile a pattern that matches all marks that begin with a character.
+
+    For each spelling it has two named groups, such as `open_think` and `end_think`; the one that
+    matched tells the meaning of the mark.
+    """
     alternatives = []
     for name, spelling in SPELLINGS.items():
         if spelling.first == first:
@@ -90,14 +95,14 @@ def _pattern_of_marks(first: str) -> re.Pattern[str]:
     return re.compile(f"{re.escape(first)}(?:{'|'.join(alternatives)})")
 
 
-_SCANNERS = (
+_MARK_SCANNERS = (
     Scanner(
         first="<",
         hints=("hink", "hought", "HINK", "HOUGHT", "analysis<"),
-        pattern=_pattern_of_marks("<"),
+        pattern=_compile_mark_pattern("<"),
     ),
-    Scanner(first="[", hints=("THINK]",), pattern=_pattern_of_marks("[")),
-    Scanner(first="◁", hints=("think▷",), pattern=_pattern_of_marks("◁")),
+    Scanner(first="[", hints=("THINK]",), pattern=_compile_mark_pattern("[")),
+    Scanner(first="◁", hints=("think▷",), pattern=_compile_mark_pattern("◁")),
 )
 
 
@@ -109,10 +114,12 @@ class MarkMeaning(NamedTuple):
 
 
 # The meaning of the named groups of the scanners' patterns.
-_MEANINGS: dict[str | None, MarkMeaning] = {}
+_MEANING_OF_GROUP: dict[str | None, MarkMeaning] = {}
 for _name in SPELLINGS:
-    _MEANINGS[f"open_{_name}"] = MarkMeaning(_name, opens=True)
-    _MEANINGS[f"end_{_name}"] = MarkMeaning(_name, opens=False)
+    _MEANING_OF_GROUP[f"open_{_name}"] = MarkMeaning(_name, opens=True)
+    _MEANING_OF_GROUP[f"end_{_name}"] = MarkMeaning(_name, opens=False)
+
+_HARMONY_OPENING = f"open_{HARMONY}"  # the named group
 
 _ANSWER_TAG = re.compile(r"<(?P<slash>/?)(?P<name>answer|solution|action)>")
 _ANSWER_ENDS = ("</answer>", "</solution>", "</action>")
@@ -126,101 +133,118 @@ class AnswerSpan(NamedTuple):
 
 
 def without_thoughts(text: str) -> str:
-    """Return what a text says: the part outside of its thoughts, stripped of blanks around it.
+    """Return a text without its thoughts, stripped of whitespace at both ends.
 
-    A text without thoughts is returned as it is. The result is empty if the last thought never
-    ends. A mark inside of a whole `<answer>…</answer>`, `<solution>…</solution>` or
-    `<action>…</action>` is no mark but a part of what is said there.
+    A text without thoughts is returned as it is, not stripped. The result is empty if the last
+    thought never ends. A mark inside a complete `<answer>…</answer>`, `<solution>…</solution>` or
+    `<action>…</action>` is ordinary text.
     """
-    said = outside_thoughts(text)
-    if said is None:
+    remaining_text = outside_thoughts(text)
+    if remaining_text is None:
         return text
-    return said.strip()
+    return remaining_text.strip()
 
 
 def outside_thoughts(text: str) -> str | None:
-    """Return a text without its thoughts, with all blanks; None if it has no thoughts."""
+    """Return a text without its thoughts, with all whitespace; None if it has no thoughts.
+
+    Marks inside a complete answer, such as `<answer>…</answer>`, are ordinary text.
+    """
     marks = thought_marks(text)
     if not marks:
         return None
     answers = _find_answers(text)
-    said: list[str] = []
-    position = 0  # the text in front of it has been read
+    outside_pieces: list[str] = []
+    position = 0  # where the last thought ended
     answer_index = 0  # of the first answer that may contain the next mark
     for mark in marks:
-        # Pass over answers that began inside of a thought, and those that ended before this mark.
-        while answer_index < len(answers) and (
-            answers[answer_index].start < position or answers[answer_index].end <= mark.start
-        ):
+        # Skip answers that began inside a thought, and those that ended before this mark.
+        while answer_index < len(answers):
+            answer = answers[answer_index]
+            if answer.start >= position and answer.end > mark.start:
+                break
             answer_index += 1
-        in_answer = answer_index < len(answers) and answers[answer_index].start < mark.start
-        in_thought = mark.start < position
-        if in_thought or in_answer:
+        is_in_answer = answer_index < len(answers) and answers[answer_index].start < mark.start
+        is_in_thought = mark.start < position
+        if is_in_thought or is_in_answer:
             continue
         if not mark.opens:
-            # The prompt opened this thought, so everything in front of its end is thought.
-            said = []
+            # The prompt opened this thought, so everything before its end belongs to it.
+            outside_pieces = []
             position = mark.end
-        elif mark.stop is None:
+        elif mark.thought_end is None:
             return ""
         else:
-            said.append(text[position : mark.start])
-            position = mark.stop
+            outside_pieces.append(text[position : mark.start])
+            position = mark.thought_end
     if position == 0:
-        return None  # all marks are parts of answers
-    said.append(text[position:])
-    return "".join(said)
+        return None  # all marks are inside answers
+    outside_pieces.append(text[position:])
+    return "".join(outside_pieces)
 
 
 def end_of_last_thought(text: str) -> int:
-    """Return the offset behind the last mark that ends a thought; 0 if there is none."""
+    """Return the offset after the last mark that ends a thought; 0 if there is none."""
     return max((mark.end for mark in thought_marks(text) if not mark.opens), default=0)
 
 
 def thought_marks(text: str) -> list[Mark]:
-    """Return the marks of thoughts in a text, in order. The time is linear in the text's length."""
+    """Return the marks in a text that open or end thoughts, in order."""
     matches = _find_marks(text)
     if not matches:
         return []
-    stops: dict[int, int] = {}  # where thoughts end, by the index of the opening match
-    # By spelling, the indices of opening matches whose own end has not come yet: a stack, for
-    # nesting.
-    unclosed: dict[str, list[int]] = {}
-    # By spelling, the indices of opening matches behind which no end at all has come yet.
-    endless: dict[str, list[int]] = {}
-    for index, match in enumerate(matches):
-        spelling, opens = _MEANINGS[match.lastgroup]
-        if opens:
-            unclosed.setdefault(spelling, []).append(index)
-            endless.setdefault(spelling, []).append(index)
-            continue
-        # A model may repeat the opening of its chat template: `<think><think>…</think>`. The outer
-        # opening has no end of its own, so for now every opening shares the first end behind it.
-        for opening_index in endless.pop(spelling, ()):
-            stops[opening_index] = match.end()
-        if unclosed.get(spelling):
-            innermost_index = unclosed[spelling].pop()
-            stops[innermost_index] = match.end()
-
+    thought_ends = _find_thought_ends(matches)
+    has_harmony_thought = _HARMONY_OPENING in [match.lastgroup for match in matches]
     marks = []
-    has_harmony_thought = HARMONY in unclosed
     for index, match in enumerate(matches):
-        spelling, opens = _MEANINGS[match.lastgroup]
-        # Other models end their turns with harmony's end mark, and no chat template opens a thought
-        # in harmony: an end without an opening is no mark.
+        spelling, opens = _MEANING_OF_GROUP[match.lastgroup]
+        # In harmony an end without an opening is no mark: other models end their turns with the
+        # same string, and no chat template opens a thought in harmony in the prompt.
         if spelling == HARMONY and not has_harmony_thought:
             continue
-        marks.append(Mark(opens, match.start(), match.end(), stops.get(index)))
+        marks.append(Mark(opens, match.start(), match.end(), thought_ends.get(index)))
     return marks
 
 
+def _find_thought_ends(matches: list[re.Match[str]]) -> dict[int, int]:
+    """Find for each mark that opens a thought where the thought ends, in linear time.
+
+    Args:
+        matches: The matches of all marks in a text, in order.
+
+    Returns:
+        The offset after the mark that ends the thought, by the index of the match that opens it. A
+        thought that never ends is missing.
+    """
+    thought_ends: dict[int, int] = {}
+    # Indices of opening matches, by spelling: those that no end is paired with yet (a stack, since
+    # thoughts may nest), and those after which no end has come at all.
+    unpaired: dict[str, list[int]] = {}
+    before_any_end: dict[str, list[int]] = {}
+    for index, match in enumerate(matches):
+        spelling, opens = _MEANING_OF_GROUP[match.lastgroup]
+        if opens:
+            unpaired.setdefault(spelling, []).append(index)
+            before_any_end.setdefault(spelling, []).append(index)
+            continue
+        # A model may repeat the opening of its chat template: `<think><think>…</think>`. Then the
+        # outer opening gets no end that is paired with it. So every opening first gets the next end
+        # of its spelling, and a later end that is paired with it replaces that one.
+        for opening_index in before_any_end.pop(spelling, ()):
+            thought_ends[opening_index] = match.end()
+        if unpaired.get(spelling):
+            innermost_index = unpaired[spelling].pop()
+            thought_ends[innermost_index] = match.end()
+    return thought_ends
+
+
 def _find_marks(text: str) -> list[re.Match[str]]:
-    """Return the matches of all marks in a text, in order."""
-    # Written out, since it is the only test that most texts need.
+    """Return the matches of the marks of all spellings in a text, in order."""
+    # The first characters of all marks. Most texts contain none of them, and this is fastest.
     if not ("<" in text or "[" in text or "◁" in text):
         return []
     matches: list[re.Match[str]] = []
-    for scanner in _SCANNERS:
+    for scanner in _MARK_SCANNERS:
         if scanner.first in text and any(hint in text for hint in scanner.hints):
             matches += scanner.pattern.finditer(text)
     matches.sort(key=re.Match.start)
@@ -228,8 +252,13 @@ def _find_marks(text: str) -> list[re.Match[str]]:
 
 
 def _find_answers(text: str) -> list[AnswerSpan]:
-    """Return each marked answer of a text that contains no other marked answer, in order."""
+    """Return where marked answers, such as `<answer>4</answer>`, are in a text, in order.
+
+    An end tag is paired with the last opening tag before it, if both have the same name. So of
+    nested answers only the innermost is found.
+    """
     answers: list[AnswerSpan] = []
+    # Most texts contain no answer, and this test is faster than the pattern.
     if not any(end in text for end in _ANSWER_ENDS):
         return answers
     opening: re.Match[str] | None = None

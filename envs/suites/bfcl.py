@@ -112,7 +112,7 @@ class BFCL(TextEnv):
         if parse_calls(action):
             return action
         for mark in thought_marks(action)[:1]:
-            after_first_thought = action[mark.stop or mark.end :]
+            after_first_thought = action[mark.thought_end or mark.end :]
             if parse_calls(after_first_thought):
                 return after_first_thought
         return super().without_thoughts(action)

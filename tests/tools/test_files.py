@@ -209,7 +209,7 @@ def test_a_file_is_read_up_to_its_limit(folder):
 
 @pytest.mark.slow
 def test_a_long_line_and_a_file_that_unpacks_to_very_much_are_refused(folder):
-    (folder / "line.jsonl.gz").write_bytes(gzip.compress(b"[" * (files.MOST_LINE + 1)))
+    (folder / "line.jsonl.gz").write_bytes(gzip.compress(b"[" * (files.MAX_LINE_BYTES + 1)))
     (folder / "many.jsonl.gz").write_bytes(
         gzip.compress(b'{"a": 1}\n' * (files.MIN_UNPACKED_BYTES // 9 + 2))
     )
@@ -238,8 +238,8 @@ BOMBS = {
     "in an array": "x = [{" + "a." * 20_000 + "b = 1}]",
     "brackets": "x = " + "[" * 5_000 + "]" * 5_000,
     "inline tables": "x = " + "{a = " * 5_000 + "1" + "}" * 5_000,
-    "a long text": 'x = "' + "y" * files.MOST_TOML + '"',
-    "many short tables": "[a]\n" * files.MOST_TOML,
+    "a long text": 'x = "' + "y" * files.MAX_TOML_BYTES + '"',
+    "many short tables": "[a]\n" * files.MAX_TOML_BYTES,
 }
 
 

@@ -86,7 +86,7 @@ def test_methods_recipes_and_groups_of_entry_points_stay():
     for name, known in KEPT["methods"].items():
         assert set(known) <= set(methods.method_parameters(name)), name
     assert set(KEPT["recipes"]) <= set(recipe_names())
-    assert {methods.GROUP, envs.registry.GROUP, tools.plugins.GROUP} == set(KEPT["groups"])
+    assert {methods.GROUP, envs.registry.GROUP, tools.plugins.TOOLS_GROUP} == set(KEPT["groups"])
 
 
 @pytest.mark.parametrize("env_id", KEPT["tasks"])

@@ -204,9 +204,9 @@ class Format(ABC):
             next_mark = marks[0] if marks else None
             if next_mark is not None and next_mark.start < opening.start():
                 # The mark is in front of the opening: continue behind its thought.
-                if next_mark.opens and next_mark.stop is None:
+                if next_mark.opens and next_mark.thought_end is None:
                     return None  # the thought never ends
-                position = next_mark.stop or next_mark.end
+                position = next_mark.thought_end or next_mark.end
                 prompt_thought_is_over = True
             else:
                 prose_end = self._find_prose_end(text, opening)

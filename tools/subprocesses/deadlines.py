@@ -31,7 +31,8 @@ def start_thread(work: Callable[[], T], name: str) -> "Future[T]":
         except BaseException as error:
             future.set_exception(error)
 
-    future.set_running_or_notify_cancel()  # nobody can cancel a thread that cannot be stopped
+    # A thread cannot be stopped, so its future must not be cancellable.
+    future.set_running_or_notify_cancel()
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
 
@@ -41,16 +42,16 @@ def call_within(seconds: float, work: Callable[[], T], name: str) -> T:
 
     Args:
         seconds: The timeout.
-        work: The function. What it raises is raised here.
-        name: What it does, for the message, and the thread's name.
+        work: The function. Its exceptions are raised here.
+        name: The subject of the message of `Overdue`, and the thread's name.
 
     Raises:
-        Overdue: It is late.
+        Overdue: It did not return in time; its thread may still run.
     """
     future = start_thread(work, name)
     try:
         return future.result(seconds)
     except TimeoutError:
-        if future.done():  # the function itself raised it
+        if future.done():  # the function itself raised the TimeoutError
             raise
         raise Overdue(f"{name} did not answer within {seconds:g} s") from None

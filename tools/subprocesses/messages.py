@@ -31,8 +31,9 @@ MEMORY = 1  # the boundary is ended because of its memory
 _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _REPORT = struct.Struct("=Bi")  # kind, value
-_MOST_DESCRIPTORS = 6  # in a packet
-_ANCILLARY_SIZE = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+_MAX_DESCRIPTORS = 6  # in a packet
+_ANCILLARY_SIZE = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+# Flags of a packet whose message or descriptors did not fit and were cut off.
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
@@ -65,7 +66,7 @@ def read_frame(sock: socket.socket, until: float | None = None) -> Any:
 
 def encode_frame(payload: Any) -> bytes:
     """Return the frame of a JSON value; raises ValueError if it has more than `MAX_FRAME` bytes."""
-    # `json.dumps` escapes all but ASCII, and so carries lone surrogates, which UTF-8 cannot.
+    # `json.dumps` escapes everything but ASCII, also lone surrogates, which UTF-8 cannot encode.
     body = json.dumps(payload).encode("ascii")
     if len(body) > MAX_FRAME:
         raise ValueError(f"the frame is {len(body)} bytes long; at most {MAX_FRAME} are allowed")
@@ -73,7 +74,18 @@ def encode_frame(payload: Any) -> bytes:
 
 
 def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
-    """Receive `size` bytes from a stream; the deadline and errors are those of `read_frame`."""
+    """Receive exactly `size` bytes from a stream.
+
+    Args:
+        sock: A stream socket.
+        size: The number of bytes.
+        until: The deadline as a value of `time.monotonic()`; None for no limit.
+
+    Raises:
+        EOFError: The stream has ended.
+        TimeoutError: The deadline has passed.
+        OSError: The socket fails.
+    """
     data = bytearray()
     while len(data) < size:
         if until is not None:
@@ -81,18 +93,18 @@ def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
             if seconds_left <= 0:
                 raise TimeoutError("the deadline has passed")
             sock.settimeout(seconds_left)
-        piece = sock.recv(min(size - len(data), 2**20))
-        if not piece:
+        chunk = sock.recv(min(size - len(data), 2**20))
+        if not chunk:
             raise EOFError("the stream has ended")
-        data += piece
+        data += chunk
     return bytes(data)
 
 
 def inherited_sockets(number: int = 1) -> list[socket.socket]:
-    """Return the sockets that `Child` gave to this process; the last one leads to the parent.
+    """Return the sockets that the parent's `Child` passed to this process.
 
-    Their descriptors are the last `number` arguments of the command line. They are not inherited
-    further.
+    Their file descriptors are the last `number` arguments of the command line. The last socket is
+    the one on which the parent sends requests. Processes that this one starts do not inherit them.
     """
     sockets = [socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[-number:]]
     for sock in sockets:
@@ -101,11 +113,12 @@ def inherited_sockets(number: int = 1) -> list[socket.socket]:
 
 
 def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
-    """Answer the parent's requests until it closes the stream: the loop of a child.
+    """Run the main loop of a child: answer the parent's requests until it closes the stream.
 
     Args:
         handle: Makes the reply to a request; both are JSON values.
-        sized: Add the size of this process to each reply, a dict, as `memory_mb` (MiB).
+        sized: Add the resident memory of this process in MiB to each reply, which must be a dict,
+            under the key `memory_mb`.
     """
     (parent,) = inherited_sockets()
     with contextlib.suppress(EOFError):
@@ -118,8 +131,8 @@ def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
 
 def _resident_mib() -> int:
     """Return the resident memory of this process in MiB."""
-    # The peak of `getrusage` may be the parent's, whose memory a child shares while it starts.
-    # `open` and not pathlib, which is slow to import.
+    # Not from `getrusage`: its peak may be that of the parent, whose memory a child shares while it
+    # starts. `open` is used because pathlib is slow to import.
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
         resident_pages = int(file.read().split()[1])
     return resident_pages * resource.getpagesize() // 2**20
@@ -133,8 +146,8 @@ class Packet(NamedTuple):
 
     Args:
         message: Its JSON object.
-        fds: The descriptors that it carried, which the receiver has to close.
-        sender: The process that sent it; 0 unless the socket was made with `senders`.
+        fds: The file descriptors that it carried, which the receiver has to close.
+        sender: The id of the process that sent it; 0 unless the socket was made with `senders`.
     """
 
     message: dict[str, Any]
@@ -145,7 +158,9 @@ class Packet(NamedTuple):
 def packet_pair(*, senders: bool = False) -> tuple[socket.socket, socket.socket]:
     """Return the two ends of a packet connection.
 
-    With `senders` the kernel tells the first end which process sent each packet.
+    Args:
+        senders: Whether the kernel adds the id of the sending process to each packet that arrives
+            at the first end.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, senders)
@@ -160,7 +175,7 @@ def send_packet(
     Args:
         sock: An end of a packet connection.
         message: The object, or its JSON.
-        fds: Descriptors of which the receiver gets copies.
+        fds: File descriptors of which the receiver gets copies.
 
     Raises:
         OSError: Nobody can receive it.
@@ -174,7 +189,7 @@ def send_packet(
 
 
 def receive_packet(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Receive one packet; return its JSON object and its descriptors.
+    """Receive one packet; returns its JSON object and the file descriptors that it carried.
 
     The errors are those of `receive_packet_with_sender`.
     """
@@ -183,20 +198,22 @@ def receive_packet(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def receive_packet_with_sender(sock: socket.socket) -> Packet:
-    """Receive one packet, and the number of the process that sent it.
+    """Receive one packet with the file descriptors that it carries and the id of its sender.
 
     Raises:
         EOFError: The other end is closed.
         TimeoutError: The socket's timeout has passed.
-        ValueError: The packet is no JSON object, or was too large; its descriptors are closed.
+        ValueError: The packet is no JSON object, or was too large. The file descriptors that it
+            carried are closed.
     """
     body, ancillary, flags, _ = sock.recvmsg(MAX_PACKET, _ANCILLARY_SIZE, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     sender = 0
-    for _, kind, data in ancillary:
-        if kind == socket.SCM_RIGHTS:
-            whole_numbers = memoryview(data)[: len(data) // 4 * 4]  # it may be cut within a number
-            fds += whole_numbers.cast("i")
+    for _level, data_type, data in ancillary:
+        if data_type == socket.SCM_RIGHTS:
+            # Descriptors are C ints of 4 bytes. If there were too many, the last may be cut.
+            whole_ints = memoryview(data)[: len(data) // 4 * 4]
+            fds += whole_ints.cast("i")
         else:
             sender, _uid, _gid = _CREDENTIALS.unpack(data)
     try:
@@ -204,7 +221,7 @@ def receive_packet_with_sender(sock: socket.socket) -> Packet:
             raise EOFError("the other end is gone")
         try:
             message = json.loads(body.decode())
-        except RecursionError:
+        except RecursionError:  # it is nested too deeply, so it is no message of ours
             message = None
         if flags & _TRUNCATED or not isinstance(message, dict):
             raise ValueError("not a message")
@@ -230,7 +247,14 @@ def write_exit_report(fd: int, kind: int, value: int = 0) -> None:
 
 
 def read_exit_reports(fd: int) -> list[tuple[int, int]]:
-    """Read the reports that are in an exit pipe, as pairs of kind and value; none at its end."""
+    """Read the reports that are in an exit pipe; an empty list at its end.
+
+    Args:
+        fd: The reading end of the pipe.
+
+    Returns:
+        Pairs of the kind, `EXIT` or `MEMORY`, and the value, which is a wait status for `EXIT`.
+    """
     return list(_REPORT.iter_unpack(os.read(fd, _REPORT.size * 16)))
 
 
@@ -247,15 +271,16 @@ def set_resource_limit(kind: int, most: int, pid: int = 0) -> None:
     Args:
         kind: One of `resource.RLIMIT_*`.
         most: The soft and the hard limit.
-        pid: The process; 0 is this one.
+        pid: The id of the process; 0 is this one.
     """
-    _, hard = resource.prlimit(pid, kind)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.prlimit(pid, kind, (most, most))
+    limit = most
+    _, present_hard_limit = resource.prlimit(pid, kind)
+    if present_hard_limit != resource.RLIM_INFINITY:
+        limit = min(most, present_hard_limit)
+    resource.prlimit(pid, kind, (limit, limit))
 
 
 def close_descriptors(*fds: int) -> None:
-    """Close descriptors."""
+    """Close file descriptors."""
     for fd in fds:
         os.close(fd)

@@ -1,8 +1,8 @@
 """Child processes that answer requests, with limits and deadlines: one, or a pool of them.
 
-A child answers requests over a socket, and inherits nothing else of the parent but a few keys of
-the environment. Deadlines are kept by waiting on the socket, never by signals, so every method
-works from any thread.
+A child answers requests over a socket. From the parent's environment it inherits only `PATH`.
+Deadlines are enforced by timeouts of the socket and not by signals, so every method works from any
+thread.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from . import messages
 from .deadlines import start_thread
 
 START_SECONDS = 60.0  # until a worker of a pool must be ready
-# CPU time of a worker of a pool, so that one whose parent was killed in the middle of an answer
-# ends some day.
-CPU_SECONDS = 3600
-CLOSE_SECONDS = 3.0  # that a child has to end by itself when it is closed
+# The CPU time of a worker of a pool is limited so that a worker whose parent was killed in the
+# middle of a request ends some time.
+WORKER_CPU_SECONDS = 3600
+CLOSE_SECONDS = 3.0  # until a child that is closed must have ended by itself
 
 
 class Deadline(RuntimeError):
@@ -54,8 +54,8 @@ class Child:
         argv: The command. It gets as further arguments the numbers of the descriptors that it
             inherits: those in `fds`, and last that of the socket of requests.
         cwd: Its working folder.
-        env: Variables beside `PATH` and `LANG`; it inherits no others.
-        fds: Descriptors that it inherits.
+        env: Environment variables besides `PATH` and `LANG`; it inherits no others.
+        fds: File descriptors that it inherits.
         memory_mb: MiB of address space of each of its processes, from the first request on.
         cpu_seconds: CPU time of each of its processes, from the first request on.
 
@@ -75,7 +75,7 @@ class Child:
     ) -> None:
         with _start_lock:
             self._start(argv, cwd, env, fds)
-        # A child that has ended already is reported by the first request.
+        # If the child has ended already, the first request raises `Died`.
         with contextlib.suppress(ProcessLookupError):
             messages.set_resource_limit(resource.RLIMIT_CORE, 0, self.pid)
             if memory_mb is not None:
@@ -90,48 +90,50 @@ class Child:
         self._request_lock = threading.Lock()
         self._kill_lock = threading.Lock()
         self._killed = False
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the finalizer
+        self._stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the finalizer
         # Appending lets the parent empty the file while the child writes to it.
-        fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)
-        self._socket, child_socket = socket.socketpair()
-        inherited = [*fds, child_socket.fileno()]
-        search_path = os.environ.get("PATH", os.defpath)
+        fcntl.fcntl(self._stderr_file, fcntl.F_SETFL, os.O_APPEND)
+        self._socket, childs_socket = socket.socketpair()
+        inherited_fds = [*fds, childs_socket.fileno()]
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+        environment.update(env or {})
         try:
             self._process = subprocess.Popen(
-                [*argv, *map(str, inherited)],
-                pass_fds=inherited,
+                [*argv, *map(str, inherited_fds)],
+                pass_fds=inherited_fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._errors,
+                stderr=self._stderr_file,
                 cwd=cwd,
-                env={"PATH": search_path, "LANG": "C.UTF-8", **(env or {})},
+                env=environment,
                 start_new_session=True,
             )
         except OSError:
-            _close_files(self._socket, self._errors)
+            _close_files(self._socket, self._stderr_file)
             raise
         finally:
-            child_socket.close()
+            childs_socket.close()
         self.pid = self._process.pid
+        # Ends the child when this object is closed or garbage-collected, or this process exits.
         self._finalizer = weakref.finalize(
-            self, _end_child, self._process, self._socket, self._errors
+            self, _end_child, self._process, self._socket, self._stderr_file
         )
         _disowned_after_fork.add(self)
 
     @property
     def alive(self) -> bool:
-        """False once the child has ended or was killed."""
+        """Whether the child runs; False once it has ended or was killed."""
         try:
-            # WNOWAIT: it is not reaped, so that no other process gets the number of its group
-            # before the group is killed.
-            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            # WNOWAIT does not reap a child that has ended. Its process group is killed later, and
+            # no other process may get the group's id until then.
+            exit_info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:  # another thread has just reaped it
             return False
-        return self._usable and ended is None
+        return self._is_usable and exit_info is None
 
     @property
-    def _usable(self) -> bool:
-        """False once the child was killed or reaped by this process."""
+    def _is_usable(self) -> bool:
+        """Whether requests can be sent; False once this process has killed or reaped the child."""
         return self._process.returncode is None and not self._killed
 
     def request(self, payload: Any, deadline: float, *, reap: bool = True) -> Any:
@@ -139,19 +141,19 @@ class Child:
 
         Args:
             payload: The request, a JSON value.
-            deadline: Seconds until the reply must be there, from the moment of sending.
-            reap: Wait for the end of a child that is late. With False the caller has to call `kill`
-                or `close` afterwards.
+            deadline: Timeout in seconds for sending the request and receiving the reply.
+            reap: Whether to wait until a child that is killed after a timeout has ended. If False,
+                the caller has to call `kill` or `close` afterwards.
 
         Raises:
-            Deadline: The child was late. It has been killed, since its late reply would answer the
-                next request.
+            Deadline: The child did not reply in time. It has been killed, because the next request
+                would receive its late reply.
             Died: The child ended, or its reply is no frame. It has been killed.
             ValueError: The payload is too large; it was not sent.
             TypeError: The payload has no JSON form; it was not sent.
         """
         with self._request_lock:
-            if not self._usable:
+            if not self._is_usable:
                 raise Died("the child has already ended")
             frame = messages.encode_frame(payload)
             until = time.monotonic() + deadline
@@ -159,35 +161,36 @@ class Child:
                 self._socket.settimeout(deadline)
                 self._socket.sendall(frame)
                 reply = messages.read_frame(self._socket, until)
-                # Emptied after a reply and not before a request: what a child writes when it fails
-                # to start belongs in the message about its end.
-                self._errors.truncate(0)
+                # Emptied after a reply and not before a request, so that the message of `Died`
+                # contains the errors of a child that failed to start.
+                self._stderr_file.truncate(0)
                 return reply
             except TimeoutError:
                 self.kill(reap=reap)
                 raise Deadline(f"the child did not answer within {deadline:g} s") from None
             except (EOFError, OSError, ValueError, RecursionError) as error:
                 self.kill()
-                code = self._process.returncode
+                exit_code = self._process.returncode
                 raise Died(
-                    f"the child ended (exit code {code}): {error}; {self._stderr_tail()}"
+                    f"the child ended (exit code {exit_code}): {error}; {self._read_stderr_tail()}"
                 ) from None
             except BaseException:
-                # Ctrl-C, for instance: the reply that is still to come would answer the next
-                # request.
+                # Ctrl-C, for instance. The next request would receive the reply to this one.
                 self.kill()
                 raise
 
     def kill(self, *, reap: bool = True) -> None:
         """Kill the child's process group and reap the child.
 
-        A request that another thread waits for raises `Died`. A child that is being closed is left
-        to end by itself, since it may have to end its own processes first.
+        A request for which another thread waits raises `Died`. Nothing is done if `close` was
+        called: the child then ends by itself, as it may have to end its own processes first.
 
         Args:
-            reap: Wait for its end. With False the caller has to call `kill` or `close` afterwards.
+            reap: Whether to wait until the child has ended. If False, the caller has to call `kill`
+                or `close` afterwards.
         """
-        if not self._finalizer.alive:
+        is_closed = not self._finalizer.alive
+        if is_closed:
             return
         with self._kill_lock:
             self._killed = True
@@ -195,47 +198,47 @@ class Child:
             if not reap:
                 return
             self._process.wait()
-            # Not closed: another thread may be reading from it, and would go on to read from
-            # whatever gets the descriptor next.
+            # The socket is shut down but not closed: another thread may be reading from its
+            # descriptor, and another file could get the same descriptor.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let the child end by itself, kill it if it takes too long, and release everything."""
+        """Let the child end by itself, kill it after `CLOSE_SECONDS`, and close its files."""
         self._finalizer()
 
-    def _stderr_tail(self) -> str:
-        """Return the end of what the child wrote to its standard error."""
-        if self._errors.closed:
+    def _read_stderr_tail(self) -> str:
+        """Return the last 2,000 bytes that the child wrote to stderr, or why there are none."""
+        if self._stderr_file.closed:
             return "it was closed"
-        self._errors.seek(0)
-        tail = self._errors.read()[-2000:].decode(errors="replace").strip()
+        self._stderr_file.seek(0)
+        tail = self._stderr_file.read()[-2000:].decode(errors="replace").strip()
         return tail or "it wrote no error message"
 
     def _disown(self) -> None:
-        """Forget the child, in a process that was forked off: it belongs to the parent."""
+        """Give up the child in a forked process, as it belongs to the parent of that process."""
         self._finalizer.detach()
-        # The threads that may hold the locks are not in this process.
+        # A thread of the parent may have locked the old ones, and would never unlock them here.
         self._request_lock = threading.Lock()
         self._kill_lock = threading.Lock()
-        self._process.returncode = 0
-        _close_files(self._socket, self._errors)
+        self._process.returncode = 0  # as if it had been reaped: nothing waits for it or kills it
+        _close_files(self._socket, self._stderr_file)
 
 
 class Pool:
-    """Processes that run a script and answer requests, from any thread and after a fork.
+    """Worker processes that run a script and answer requests, from any thread and after a fork.
 
-    Workers start when they are needed. A worker that was late or died, has answered often or has
-    grown is replaced.
+    Workers start when they are needed. A worker is replaced if it missed a deadline, died, has
+    given `answers` answers or uses more memory than `grown_mb`.
 
     Args:
-        script: The script. It gets the path of the file with `serve`, answers JSON objects with
-            JSON objects, and `{}` with anything once it is ready. If it calls `serve` with `sized`,
-            its replies say how large it is.
-        size: The largest number of workers; by default as many as the machine has cores, up to 4.
-        answers: After so many answers a worker is replaced.
-        memory_mb: MiB of address space of a worker.
-        grown_mb: A worker with a larger resident size, in MiB, is replaced.
+        script: The script. Its first argument is the path of the module with `serve`, which it has
+            to call. It answers JSON objects with JSON objects, and `{}` with anything once it is
+            ready. If it calls `serve` with `sized=True`, its memory is compared with `grown_mb`.
+        size: The largest number of workers; by default the number of cores, but at most 4.
+        answers: The number of answers after which a worker is replaced.
+        memory_mb: The limit of a worker's address space in MiB.
+        grown_mb: The resident memory in MiB above which a worker is replaced.
     """
 
     def __init__(
@@ -261,27 +264,30 @@ class Pool:
         _disowned_after_fork.add(self)
 
     def _disown(self) -> None:
-        """Begin with no worker: after a fork, those of before belong to the parent."""
-        self._slots = threading.Semaphore(self.size)  # one for each worker that may be at work
-        # Each returns a free worker, and waits for it if it is still starting.
-        self._free_workers: list[Callable[[], Child]] = []
-        # How often each worker has answered, free or at work.
+        """Begin with no workers; in a forked process they belong to the parent of that process."""
+        # Each request that is being answered takes a slot, so no more than `size` workers are busy.
+        self._request_slots = threading.Semaphore(self.size)
+        # Each function returns a free worker, and waits for it if it is still starting.
+        self._free_worker_getters: list[Callable[[], Child]] = []
+        # The number of answers of each worker, free or busy.
         self._answer_counts: dict[Child, int] = {}
 
     def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-        """Return a worker's reply to a request.
+        """Send a request to a free worker and return its reply.
 
         Args:
             request: A JSON object.
-            deadline: Seconds until the reply must be there, from when a worker gets the request;
-                the wait for a free worker does not count.
+            deadline: Timeout in seconds for the reply. It does not include the wait for a free
+                worker.
 
         Raises:
             StartFailure: No worker can be started.
-            Deadline: The worker was late; it is killed.
+            Deadline: The worker did not reply in time; it is killed.
             Died: The worker ended, or its reply is no frame.
+            ValueError: The request is too large.
+            TypeError: The request has no JSON form.
         """
-        with self._slots:
+        with self._request_slots:
             worker = self._take_worker()
             is_reusable = False
             try:
@@ -291,30 +297,36 @@ class Pool:
                 is_reusable = not has_grown and self._answer_counts[worker] < self.answers
                 return reply
             except (ValueError, TypeError):
-                # The request cannot be sent, and the worker has not seen it.
+                # The request could not be encoded, so the worker did not get it.
                 is_reusable = True
                 raise
             finally:
                 if is_reusable:
-                    self._free_workers.append(lambda: worker)
+                    self._free_worker_getters.append(lambda: worker)
                 else:
                     self._replace_worker(worker)
 
     def close(self) -> None:
-        """End all workers but those at work; the next request starts a new one."""
-        while self._free_workers:
-            # It could not start, or another thread has taken it.
+        """End all workers that are free; the next request starts a new one."""
+        while self._free_worker_getters:
+            # An exception means that the worker could not start, or that another thread took the
+            # last one in the meantime.
             with contextlib.suppress(Exception):
-                wait_for_worker = self._free_workers.pop()
-                self._end_worker(wait_for_worker())
+                get_worker = self._free_worker_getters.pop()
+                self._end_worker(get_worker())
 
     def _take_worker(self) -> Child:
-        """Return a free worker that is alive, or a new one; raises StartFailure."""
-        while self._free_workers:
-            # It could not start, or another thread has taken it.
+        """Return a free worker that is alive, or else start a new one.
+
+        Raises:
+            StartFailure: The new worker cannot be started.
+        """
+        while self._free_worker_getters:
+            # An exception means that the worker could not start, or that another thread took the
+            # last one in the meantime.
             with contextlib.suppress(Exception):
-                wait_for_worker = self._free_workers.pop()
-                worker = wait_for_worker()
+                get_worker = self._free_worker_getters.pop()
+                worker = get_worker()
                 if worker.alive:
                     return worker
                 self._end_worker(worker)
@@ -324,20 +336,22 @@ class Pool:
             raise StartFailure(f"{self.script.name} cannot start: {error}") from None
 
     def _replace_worker(self, worker: Child) -> None:
-        """End a worker and start a new one in the background, so that nobody waits for it yet."""
+        """End a worker and start its successor on another thread, without waiting for either."""
         del self._answer_counts[worker]
-        # If no thread can start, the next request finds no free worker and starts one.
+        # If no thread can be started, the next request finds no free worker and starts one.
         with contextlib.suppress(RuntimeError):
-            future = start_thread(partial(self._start_worker, worker), f"start {self.script.name}")
-            self._free_workers.insert(0, future.result)  # taken last, as it is still starting
+            start_successor = partial(self._start_worker, predecessor=worker)
+            future = start_thread(start_successor, f"start {self.script.name}")
+            # Requests take the last getter first, so they prefer workers that are ready.
+            self._free_worker_getters.insert(0, future.result)
 
     def _start_worker(self, predecessor: Child | None = None) -> Child:
-        """Return a new worker that is ready; its predecessor is closed first."""
+        """Start a worker and wait until it is ready; its predecessor, if any, is closed first."""
         if predecessor is not None:
             predecessor.close()
         command = [sys.executable, "-I", str(self.script), messages.__file__]
-        worker = Child(command, memory_mb=self.memory_mb, cpu_seconds=CPU_SECONDS)
-        worker.request({}, START_SECONDS)
+        worker = Child(command, memory_mb=self.memory_mb, cpu_seconds=WORKER_CPU_SECONDS)
+        worker.request({}, START_SECONDS)  # it answers once it is ready
         self._answer_counts[worker] = 0
         return worker
 
@@ -347,44 +361,47 @@ class Pool:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of a child that was not reaped."""
-    # Nothing else reaps the child, so until then no other process can have the number of its group.
+    """Kill the process group of a child, unless the child has been reaped."""
+    # Until the child is reaped, no other process group can have the same id.
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):  # another thread has just reaped it
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _end_child(process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes]) -> None:
-    """Let a child end by itself, kill it if it takes too long, reap it and close its files.
+def _end_child(
+    process: subprocess.Popen[bytes], sock: socket.socket, stderr_file: IO[bytes]
+) -> None:
+    """Let a child end by itself, kill it after `CLOSE_SECONDS`, reap it and close its files.
 
-    It refers to no `Child`, so that it can be the finalizer of one.
+    It is the finalizer of a `Child`, so it must not refer to that object.
     """
-    # The child sees the end of its stream and ends. When it exits, its own end of the socket
-    # closes, and reading stops with EOFError.
+    # The child reads the end of the stream and exits. Its end of the socket is then closed, so that
+    # reading from this end raises EOFError.
     with contextlib.suppress(EOFError, OSError):
         sock.shutdown(socket.SHUT_WR)
         messages.read_exactly(sock, messages.MAX_FRAME, time.monotonic() + CLOSE_SECONDS)
     _kill_group(process)
     process.wait()
-    _close_files(sock, errors)
+    _close_files(sock, stderr_file)
 
 
-def _close_files(sock: socket.socket, errors: IO[bytes]) -> None:
+def _close_files(sock: socket.socket, stderr_file: IO[bytes]) -> None:
     sock.close()
-    errors.close()
+    stderr_file.close()
 
 
 # --- forks of the parent
 
-# A process that is forked while a child starts would keep open a socket of which it knows nothing.
+# Forks wait while a child is started. Otherwise the forked process would inherit the new socket
+# without a `Child` that could close it.
 _start_lock = threading.RLock()
 _disowned_after_fork: weakref.WeakSet[Child | Pool] = weakref.WeakSet()
 
 
 def _disown_all() -> None:
-    """Give up all children in a process that was forked off.
+    """Give up all children after a fork, in the forked process.
 
-    They belong to the parent: this process must neither end them nor keep their sockets open.
+    They belong to its parent, so it must neither end them nor keep their sockets open.
     """
     for owner in list(_disowned_after_fork):
         owner._disown()

@@ -149,7 +149,7 @@ def test_a_forked_process_has_workers_of_its_own(make):
     pool = make(size=1)
     mine = pool.ask({}, 30)["pid"]
     with (
-        pool._slots
+        pool._request_slots
     ):  # as if another thread were asking: nobody will give it back in the other process
         pid = os.fork()
         if pid == 0:
@@ -187,7 +187,7 @@ def test_a_replacement_that_could_not_start_is_tried_again_by_the_next_request(m
     pool.script.write_text("raise ImportError('no such thing')")
     pool.ask({}, 30)
     with pytest.raises(process.Died, match="no such thing"):
-        pool._free_workers[0]()
+        pool._free_worker_getters[0]()
     pool.script.write_text(SCRIPT)
     assert pool.ask({"n": 1}, 30)["n"] == 1
 

@@ -43,7 +43,7 @@ def test_what_begins_cannot_be_cancelled_and_its_result_comes_late():
 
 
 def test_a_call_left_behind_does_not_keep_the_process_alive():
-    program = "import threading; from turngym.tools.subprocesses.deadlines import start; start(threading.Event().wait, 'never')"
+    program = "import threading; from turngym.tools.subprocesses.deadlines import start_thread; start_thread(threading.Event().wait, 'never')"
     assert subprocess.run([sys.executable, "-c", program], timeout=30).returncode == 0
 
 
