@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Column, Table
 
-from ...envs.options import EnvOptions, levels_of, named_values
+from ...envs.options import EnvOptions, levels_of, parse_named_values
 from ...envs.registry import flag_of
 from ...envs.reserved_choices import far_choices, reserved_choices
 from ...tools.checks import did_you_mean
@@ -100,7 +100,7 @@ class Eval(Shown):
 
     def kwargs(self) -> dict[str, Any]:
         """Return the options of the environment: the split, then the suite's, then the command's."""
-        return {"split": self.split, **named_values("option", self.base), **self.options.kwargs()}
+        return {"split": self.split, **parse_named_values("option", self.base), **self.options.kwargs()}
 
     def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
         with mistakes(), Progress("getting ready"):

@@ -42,7 +42,7 @@ PROMPTS = ("system",)
 
 
 def options_of(entry: registry.Entry) -> list[str]:
-    creator = registry._load_creator(registry.spec_of(entry.id))
+    creator = registry._load_factory(registry.spec_of(entry.id))
     return [*inspect.signature(creator).parameters, "shots"]
 
 

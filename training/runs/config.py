@@ -305,7 +305,7 @@ def with_options(
         raise ValueError(
             f"{both[0]} is given twice, by --{both[0]} and by --option {both[0]}=…; give it once"
         )
-    return replace(config, environment=environment.over(options))
+    return replace(config, environment=environment.merge_recipe(options))
 
 
 def _shown(value: Any) -> str:
