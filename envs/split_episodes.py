@@ -48,32 +48,37 @@ class Split:
 
 
 def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Make an environment for the split among its options, and try whether an episode begins.
+    """Make an environment, choose the episodes of a split, and check that the first one begins.
 
-    An environment that does not take the option `split` has its tasks split by their index, or its
+    If the environment does not take the option `split`, its tasks are split by their index, or its
     seeds if it has no tasks. The split `all` has all tasks; `UNNAMED` those of `test`, or all tasks
     if the environment has no splits. Of fewer than `FOLD` tasks none are held out: `train` and
     `valid` have all of them, and there is no `test`.
 
+    Args:
+        env_id: The id of the environment.
+        options: Its options. Without `split` among them, all its episodes are chosen.
+
     Raises:
         ValueError, TypeError: The environment cannot be made, there is no such split, or it has no
-        task.
+            task.
     """
     split = _make_split(env_id, options)
     try:
-        twin = split.env.fork()
-    except Exception:  # callers that need forks raise their own error
+        test_env = split.env.fork()
+    except Exception:  # it cannot be tested; callers that need forks raise their own error
         return split
-    # The episode is begun in a fork, so that the environment's random generator stays as it is.
-    with closing(twin):
-        begin(twin, split.tasks[0], 0)
+    # The episode begins in a fork, so that the environment's random generator stays as it is.
+    with closing(test_env):
+        begin(test_env, split.tasks[0], seed=0)
     return split
 
 
 def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split]:
-    """Open the splits `train` and `valid`; a note of the second says so if both are the same.
+    """Open the splits `train` and `valid` of an environment. Raises as `open_split` does.
 
-    Raises as `open_split` does.
+    Returns:
+        Both splits. If they have the same tasks, `valid` has a note that says so.
     """
     train = open_split(env_id, {**options, "split": "train"})
     valid = open_split(env_id, {**options, "split": "valid"})
@@ -87,13 +92,16 @@ def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split
 
 
 def begin(env: TextEnv, task: int, seed: int | None) -> tuple[str, dict[str, Any]]:
-    """Begin an episode of a split, and return what `reset` returns.
+    """Begin an episode of a split.
 
     Args:
         env: The environment.
-        task: The number of the episode.
-        seed: Decides what else is random in an environment with tasks; others are seeded with the
-            number itself.
+        task: The number of the episode: the index of its task, or, if the environment has no tasks,
+            the seed of `reset`.
+        seed: Seeds an environment with tasks, for all that is random in an episode of one task.
+
+    Returns:
+        The first observation and `info`, as `reset` returns them.
     """
     if has_tasks(env):
         return env.reset(seed=seed, options={"task": task})
@@ -106,7 +114,7 @@ def has_tasks(env: TextEnv) -> bool:
 
 
 def task_count(env: TextEnv) -> int:
-    """Return how many episodes there are to choose from.
+    """Return the number of an environment's tasks, or `SEEDS` if it has no `tasks`.
 
     Raises:
         ValueError: `tasks` of the environment has no length, or there are none.
@@ -131,7 +139,7 @@ def task_count(env: TextEnv) -> int:
 
 
 def _make_split(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Make an environment, and choose the episodes of the split among its options."""
+    """Make an environment, and choose the episodes of the split that its option `split` names."""
     if "split" not in options:
         env = make_with_examples(env_id, options)
         return Split(env, range(task_count(env)))
@@ -147,14 +155,18 @@ def _make_split(env_id: str, options: Mapping[str, Any]) -> Split:
 
 
 def _make_split_by_option(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Make an environment that chooses the tasks of a split itself, by its option `split`."""
+    """Make an environment that has an option `split`, so that it chooses the tasks itself.
+
+    Raises:
+        ValueError: The split is `all`, which the environment does not have.
+    """
     options = {**options, "split": options["split"] or "test"}
     try:
         env = make_with_examples(env_id, options)
     except LookupError as error:
         if options["split"] != ALL:
             raise
-        # An author may look up the tasks in a dict, as `ADVICE` shows, which has no "all".
+        # An author may look up the tasks in a dict by the split, as in `ADVICE`: it has no "all".
         raise ValueError(
             f"split is 'all', which {env_id} does not have ({type(error).__name__}: {error}); "
             f"choose {', '.join(SPLITS)}, or let its option `split` take 'all'"
@@ -176,7 +188,12 @@ def _split_seeds(env_id: str, env: TextEnv, split: str) -> Split:
 
 
 def _split_tasks(env_id: str, env: TextEnv, split: str) -> Split:
-    """Return the episodes of a split in an environment with tasks, which are split by their index.
+    """Return the episodes of a split of an environment that has tasks but no option `split`.
+
+    Args:
+        env_id: The id of the environment, for notes and errors.
+        env: The environment.
+        split: The split; its tasks are chosen by their index. `UNNAMED` has all tasks.
 
     Raises:
         ValueError: There are too few tasks for the split.
@@ -197,18 +214,20 @@ def _split_tasks(env_id: str, env: TextEnv, split: str) -> Split:
             f"tasks: with {FOLD} or more, some are held out"
         )
         return Split(env, range(count), note, repeats_training=True)
-    tasks = [i for i in range(count) if _FOLD_SPLITS.get(i % FOLD, "train") == split]
-    if not tasks:
+    # Of every `FOLD` tasks the last two are held out, one for valid and one for test.
+    indices = [i for i in range(count) if _FOLD_SPLITS.get(i % FOLD, "train") == split]
+    if not indices:
         raise ValueError(
             f"{env_id} takes no option 'split', and its {count} tasks are too few to hold some out "
             f"for {split}: at least {FOLD} are needed (--split all plays them all), "
             f"or a split of its own, such as: {ADVICE}"
         )
-    chosen = "the others" if split == "train" else f"every {FOLD}th, from {tasks[0]}"
+    chosen = "the others" if split == "train" else f"every {FOLD}th, from {indices[0]}"
     note = (
-        f"{env_id} takes no option 'split': {split} has {len(tasks)} of its {count} tasks, {chosen}"
+        f"{env_id} takes no option 'split': "
+        f"{split} has {len(indices)} of its {count} tasks, {chosen}"
     )
-    return Split(env, tasks, note)
+    return Split(env, indices, note)
 
 
 def _have_same_tasks(first: TextEnv, second: TextEnv) -> bool:
@@ -229,16 +248,16 @@ def _have_same_tasks(first: TextEnv, second: TextEnv) -> bool:
 
 
 def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
-    """Make an environment whose option `shots` asks for worked examples.
+    """Make an environment with worked examples in front of its questions, if `shots` asks for them.
 
     Args:
         env_id: The id of the environment.
-        options: Its options. `shots` is a number of tasks, the last of the split `train`, which an
-            expert plays, or a file of conversations, or 0 for none.
+        options: Its options. `shots` is the number of examples, which an expert plays on the last
+            tasks of the split `train`, or a JSONL file of conversations; 0 for none.
 
     Raises:
-        ValueError, TypeError, OSError: The environment cannot be made, it has no expert, or there
-            is no such number of examples or file.
+        ValueError, TypeError, OSError: The environment cannot be made, `shots` is neither, or the
+            environment has no expert to play the examples.
     """
     plain_options = _without(options, "shots")
     env = make(env_id, **plain_options)
@@ -259,24 +278,33 @@ def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
 
 
 def _play_examples(env_id: str, options: Mapping[str, Any], shots: int) -> Examples:
-    """Return an expert's play of the last tasks of the split `train`.
+    """Return worked examples: an expert's play of the last tasks of the split `train`.
 
-    They are one more than `shots`, if there are as many, for a question that is itself one of them.
+    One more than `shots` is played, if there are as many tasks: if the question is itself one of
+    them, the others are enough.
     """
     train = open_split(env_id, {**options, "split": "train"})
+    example_count = min(shots + 1, len(train.tasks))
+    conversations = []
     with closing(train.env):
-        last_tasks = [train.tasks[i] for i in range(len(train.tasks))[-(shots + 1) :]]
-        conversations = [_play_expert(train.env, task) for task in reversed(last_tasks)]
+        for places_from_end in range(1, example_count + 1):
+            task = train.tasks[-places_from_end]
+            conversations.append(_play_expert(train.env, task))
     return Examples(tuple(conversations), shots)
 
 
 def _play_expert(env: TextEnv, task: int) -> Example:
-    """Return an expert's play of an episode as a conversation, without system prompt."""
-    observation, info = begin(env, task, 0)
+    """Play an episode to its end with the environment's expert.
+
+    Returns:
+        The messages of user, assistant and tools, without the system prompt.
+    """
+    observation, info = begin(env, task, seed=0)
     conversation: list[Message] = [
         message for message in info["messages"] if message["role"] != "system"
     ]
-    # A player sees only what the agent sees; an environment without one lists the gold actions.
+    # Some environments have a player, which sees only what the agent sees. The others list the gold
+    # actions for the rest of an episode.
     player: Any = env.expert() if hasattr(env, "expert") else None
     while env.live:
         action = player.act(observation) if player else env.gold()[0]
