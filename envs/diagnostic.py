@@ -326,7 +326,11 @@ _ALL = (
     _guess_or_ask_world("distractor", free=True),
 )
 WORLDS = {world.name: world for world in _ALL}
-_STOPS = {WON: StopReason.GOAL, LOST: StopReason.ANSWERED, INVALID: StopReason.NO_ANSWER}
+_STOP_BY_END_STATE = {
+    WON: StopReason.GOAL,
+    LOST: StopReason.ANSWERED,
+    INVALID: StopReason.NO_ANSWER,
+}
 
 
 class WorldEnv(TextEnv):
@@ -375,7 +379,7 @@ class WorldEnv(TextEnv):
             self.state = state.next_state
         else:
             self.state = state.leads.get(word, LOST)
-        stop = _STOPS.get(self.state)
+        stop = _STOP_BY_END_STATE.get(self.state)
         shown = "" if stop else self.drawn[self.state].shown
         return Reply(
             shown,
@@ -393,7 +397,7 @@ class WorldEnv(TextEnv):
         """
         words = []
         state_name = self.state
-        while state_name not in _STOPS:
+        while state_name not in _STOP_BY_END_STATE:
             state = self.world.states[state_name]
             right_words = self.drawn[state_name].right_words
             if right_words:

@@ -16,7 +16,7 @@ from .tasks import Message
 
 Example = tuple[Message, ...]
 """A conversation that begins with the user and ends with the assistant."""
-MOST = 64  # worked examples in front of a question
+MAX_SHOTS = 64  # worked examples in front of a question
 # Which roles may speak next, after a message of each role.
 ROLES = {"user": ("assistant",), "assistant": ("user", "tool"), "tool": ("assistant",)}
 
@@ -65,9 +65,10 @@ def examples_of(file: Path) -> Examples:
             assistant, or there are too many lines.
     """
     examples = tuple(_as_example(messages, place) for place, messages in conversations(file))
-    if len(examples) > MOST:
+    if len(examples) > MAX_SHOTS:
         raise ValueError(
-            f"shots is {str(file)!r}, which holds {len(examples)} conversations; at most {MOST} fit"
+            f"shots is {str(file)!r}, which holds {len(examples)} conversations; "
+            f"at most {MAX_SHOTS} fit"
         )
     return Examples(examples, shots=len(examples))
 

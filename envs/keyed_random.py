@@ -25,7 +25,7 @@ class KeyedRandom:
             digest = hashlib.blake2b(self._key, salt=self._block.to_bytes(16, "little")).digest()
             self._words = list(struct.unpack("<8Q", digest))
             self._block += 1
-        # The remainder is not quite uniform, but for small ranges the bias is far below 2**-32.
+        # The remainder is slightly biased: by less than the size of the range times 2**-64.
         return low + self._words.pop() % (high - low + 1)
 
     def nonzero(self, high: int) -> int:

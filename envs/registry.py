@@ -55,8 +55,8 @@ class Entry:
     needs: str = ""
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("registry.toml").read_text("utf-8"))
-ENVS = tuple(Entry(**row) for row in _TABLES["envs"])
+_REGISTRY_TABLES = tomllib.loads(Path(__file__).with_name("registry.toml").read_text("utf-8"))
+ENVS = tuple(Entry(**row) for row in _REGISTRY_TABLES["envs"])
 
 
 class Limited(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):

@@ -17,11 +17,11 @@ from ..tools.plugins import declared_plugins, is_foreign, tool_names
 from ..tools.python import LEVELS
 from . import choices
 from .options import to_toml_value
-from .registry import _TABLES, ENVS, GROUP, entries, flag_of, module_id
+from .registry import _REGISTRY_TABLES, ENVS, GROUP, entries, flag_of, module_id
 
 # Why an option is reserved, by its name: the end of an error, such as "opens pages of the
 # internet".
-_REASONS: dict[str, str] = _TABLES["reserved"]
+_REASONS: dict[str, str] = _REGISTRY_TABLES["reserved"]
 _OTHER_REASON = "is not of a form that a file may choose"
 # Options that run code of somebody else, which the user has to trust.
 _CODE_OPTIONS = ("env", "method", "tools", "packages", "server", "server_option", "chat_template")
@@ -54,7 +54,7 @@ def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
         elif name == "level" and value in weaker_levels:
             continue  # it is among the texts above
         elif not _may_choose(name, value, is_own):
-            reserved.append(named_choice(name, value))
+            reserved.append(format_choice(name, value))
     reserved = list(dict.fromkeys(reserved))  # each choice once, in order
     if _imports_foreign_code(env_id):
         reserved.append(f"env={env_id}")
@@ -76,7 +76,7 @@ def _may_choose(name: str, value: Any, is_own: bool) -> bool:
     return not is_own and choices.is_harmless(value)
 
 
-def far_choices(values: Mapping[str, Any], *folders: Path) -> list[str]:
+def find_outside_paths(values: Mapping[str, Any], *folders: Path) -> list[str]:
     """Return, as `name=path`, a file's paths that lead outside of certain folders.
 
     It is for recipes and suites, which are written to be passed on. A journal and a run repeat the
@@ -86,15 +86,15 @@ def far_choices(values: Mapping[str, Any], *folders: Path) -> list[str]:
         values: The options of the file.
         folders: The folders, in addition to the current one, that the paths may lead into.
     """
-    far = []
+    outside_paths = []
     for name in ("tasks", "shots", "corpus", "policy"):
         path = values.get(name)
         if isinstance(path, str) and not choices.is_inside_folders(path, *folders):
-            far.append(named_choice(name, path))
-    return far
+            outside_paths.append(format_choice(name, path))
+    return outside_paths
 
 
-def named_choice(name: str, value: Any) -> str:
+def format_choice(name: str, value: Any) -> str:
     """Return `name=value` as it stands in a command: the value in TOML, but texts without quotes.
 
     Examples: "split=test", "k=3", "held=true", "difficulty=[1, 2]"
@@ -173,7 +173,7 @@ def _reserved_tools(value: Any) -> list[str]:
     reserved = []
     is_list_of_names = value is None or all(isinstance(item, str) for item in _as_list(value))
     if not is_list_of_names:
-        reserved.append(named_choice("tools", value))
+        reserved.append(format_choice("tools", value))
     for text in _iterate_texts(value):
         for name in tool_names(text):
             if is_foreign(name, TOOLS) or not choices.WORD(name):

@@ -25,7 +25,7 @@ from .tasks import ListTasks, Message, Task, did_you_mean, refuse
 
 Converted = TypeVar("Converted")
 # Fields that may hold a row's category; the first that has one is used.
-KINDS = ("category", "subject", "type", "subfield", "level")
+CATEGORY_FIELDS = ("category", "subject", "type", "subfield", "level")
 # One number whose digits are grouped by commas, with a currency or a unit in front or behind:
 # "$1,000,000 a year". In a list or a tuple the comma separates elements: "(1,234)" does not match.
 _GROUPED_NUMBER = re.compile(r"[^\w,(\[{]*\d{1,3}(?:,\d{3})+(?!\d)[^,]*")
@@ -165,7 +165,7 @@ class Fields:
         prompt: Makes the prompt of the problem's value; raises ValueError if it cannot.
         gold: Makes the right answer of the answer's value, or all right answers; likewise.
         aliases: A field that may hold more right answers.
-        category: A field that may hold the category, if none of `KINDS` does.
+        category: A field that may hold the category, if none of `CATEGORY_FIELDS` does.
     """
 
     problem: str
@@ -314,7 +314,7 @@ def _check_golds(
 
 def _find_category(row: Mapping[str, Any], fields: Fields) -> str:
     """Return the first category that a row has in one of its fields; "" if there is none."""
-    names = (*KINDS, fields.category) if fields.category else KINDS
+    names = (*CATEGORY_FIELDS, fields.category) if fields.category else CATEGORY_FIELDS
     for name in names:
         category = row.get(name)
         if category and isinstance(category, str):

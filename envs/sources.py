@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .rows import (
-    KINDS,
+    CATEGORY_FIELDS,
     SHAPES,
     Fields,
     LocatedRow,
@@ -31,9 +31,14 @@ from .tasks import ListTasks, Tasks, did_you_mean
 
 # A name that was meant as a path: it has a separator or `~`, begins with a dot, or ends like a
 # file.
-_PATH = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|xz|csv|tsv|parquet|txt)$")
-VALID = ("validation", "valid", "val", "dev")  # names that data sets give to the split `valid`
-HOLDOUT = 0.05  # the share of train that is held out if a data set has no split `valid`
+_LOOKS_LIKE_PATH = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|xz|csv|tsv|parquet|txt)$")
+VALID_SPLIT_NAMES = (
+    "validation",
+    "valid",
+    "val",
+    "dev",
+)  # names that data sets give to the split `valid`
+DEFAULT_HOLDOUT = 0.05  # the share of train that is held out if a data set has no split `valid`
 _BATCH_ROWS = 1000  # rows read at a time; one at a time takes ten times as long
 
 
@@ -115,7 +120,7 @@ def load_tasks(
         return load_folder(path, options)
     if isinstance(source, str) and (is_known or is_hub_name(name)):
         return load_hub(name, options, known)
-    if isinstance(source, Path) or _PATH.search(name):
+    if isinstance(source, Path) or _LOOKS_LIKE_PATH.search(name):
         return load_file(path, options)  # it raises the FileNotFoundError
     raise ValueError(
         f"unknown task set {name!r}; {did_you_mean(name, known)}the data sets are "
@@ -234,7 +239,7 @@ def _choose_splits(
             f"{name} has no split for {options.split!r}; its rows serve {present_splits}; "
             "name one with --split, or all"
         )
-    holdout = HOLDOUT if options.holdout is None else options.holdout
+    holdout = DEFAULT_HOLDOUT if options.holdout is None else options.holdout
     if options.split == "valid" and not holdout:
         raise ValueError(
             f"holdout is 0, but {name} has no split for 'valid'; "
@@ -258,7 +263,7 @@ def _find_splits(data_set: DataSet) -> dict[str, str]:
     name_by_split = {}
     if "train" in names:
         name_by_split["train"] = "train"
-    valid_name = next((name for name in VALID if name in names), None)
+    valid_name = next((name for name in VALID_SPLIT_NAMES if name in names), None)
     if valid_name is not None:
         name_by_split["valid"] = valid_name
     if "test" in names:
@@ -313,7 +318,7 @@ def _columns_to_read(data_set: DataSet, names: list[str]) -> list[str]:
         columns = [field.split(".")[0] for field in (fields.problem, fields.answer)]
         if not set(columns) <= set(names):
             continue
-        optional = (fields.aliases, *KINDS, fields.category)
+        optional = (fields.aliases, *CATEGORY_FIELDS, fields.category)
         return columns + [name for name in optional if name in names and name not in columns]
     raise ValueError(
         f"{data_set.path} has the fields {', '.join(names)}; "

@@ -11,19 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .examples import MOST, Example, Examples, examples_of
+from .examples import MAX_SHOTS, Example, Examples, examples_of
 from .registry import make, takes_option
 from .splits import ALL, SPLITS, check_split
 from .tasks import ListTasks, Message
 from .text_env import TextEnv
 
 # The split of an evaluation that names none: `test`, or all tasks of an environment without splits.
-UNNAMED = ""
-SEEDS = 2**20  # episodes of a split in an environment without tasks
+UNNAMED_SPLIT = ""
+SEEDS_PER_SPLIT = 2**20  # episodes of a split in an environment without tasks
 # In an environment that does not split its tasks itself, one of this many tasks is for `valid` and
 # one for `test`.
-FOLD = 10
-_FOLD_SPLITS = {FOLD - 2: "valid", FOLD - 1: "test"}  # by the place in the fold; others: `train`
+FOLD_SIZE = 10
+# The splits of the places in a fold; all other places are for `train`.
+_SPLIT_BY_PLACE_IN_FOLD = {FOLD_SIZE - 2: "valid", FOLD_SIZE - 1: "test"}
 ADVICE = (
     """def __init__(self, split="train"): self.tasks = {"train": …, "valid": …, "test": …}[split]"""
 )
@@ -51,9 +52,9 @@ def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
     """Make an environment, choose the episodes of a split, and check that the first one begins.
 
     If the environment does not take the option `split`, its tasks are split by their index, or its
-    seeds if it has no tasks. The split `all` has all tasks; `UNNAMED` those of `test`, or all tasks
-    if the environment has no splits. Of fewer than `FOLD` tasks none are held out: `train` and
-    `valid` have all of them, and there is no `test`.
+    seeds if it has no tasks. The split `all` has all tasks; `UNNAMED_SPLIT` those of `test`, or all
+    tasks if the environment has no splits. Of fewer than `FOLD_SIZE` tasks none are held out:
+    `train` and `valid` have all of them, and there is no `test`.
 
     Args:
         env_id: The id of the environment.
@@ -114,13 +115,13 @@ def has_tasks(env: TextEnv) -> bool:
 
 
 def task_count(env: TextEnv) -> int:
-    """Return the number of an environment's tasks, or `SEEDS` if it has no `tasks`.
+    """Return the number of an environment's tasks, or `SEEDS_PER_SPLIT` if it has no `tasks`.
 
     Raises:
         ValueError: `tasks` of the environment has no length, or there are none.
     """
     if not has_tasks(env):
-        return SEEDS
+        return SEEDS_PER_SPLIT
     tasks: Any = env.tasks  # type: ignore[attr-defined]
     if not hasattr(tasks, "__len__"):
         raise ValueError(
@@ -146,7 +147,7 @@ def _make_split(env_id: str, options: Mapping[str, Any]) -> Split:
     if takes_option(env_id, "split"):
         return _make_split_by_option(env_id, options)
     split = options["split"]
-    if split != UNNAMED:
+    if split != UNNAMED_SPLIT:
         check_split(split, listed=True)
     env = make_with_examples(env_id, _without(options, "split"))
     if has_tasks(env):
@@ -182,9 +183,10 @@ def _split_seeds(env_id: str, env: TextEnv, split: str) -> Split:
             f"choose {', '.join(SPLITS)}"
         )
     split = split or "test"
-    first = SPLITS.index(split) * SEEDS
+    first_seed = SPLITS.index(split) * SEEDS_PER_SPLIT
+    seeds = range(first_seed, first_seed + SEEDS_PER_SPLIT)
     note = f"{env_id} has no tasks: {split} begins episodes by seed"
-    return Split(env, range(first, first + SEEDS), note)
+    return Split(env, seeds, note)
 
 
 def _split_tasks(env_id: str, env: TextEnv, split: str) -> Split:
@@ -193,7 +195,7 @@ def _split_tasks(env_id: str, env: TextEnv, split: str) -> Split:
     Args:
         env_id: The id of the environment, for notes and errors.
         env: The environment.
-        split: The split; its tasks are chosen by their index. `UNNAMED` has all tasks.
+        split: The split; its tasks are chosen by their index. `UNNAMED_SPLIT` has all tasks.
 
     Raises:
         ValueError: There are too few tasks for the split.
@@ -201,28 +203,30 @@ def _split_tasks(env_id: str, env: TextEnv, split: str) -> Split:
     count = task_count(env)
     if split == ALL:
         return Split(env, range(count))
-    if split == UNNAMED:
+    if split == UNNAMED_SPLIT:
         note = f"{env_id} has no splits: the evaluation has all of its {count} tasks"
-        if count >= FOLD:
+        if count >= FOLD_SIZE:
             note += ", also those that training has; --split test has only held-out ones"
         return Split(env, range(count), note)
-    if count < FOLD and split == "train":
+    if count < FOLD_SIZE and split == "train":
         return Split(env, list(range(count)))
-    if count < FOLD and split == "valid":
+    if count < FOLD_SIZE and split == "valid":
         note = (
             f"{env_id} has {count} tasks and no splits, so the validation is on the training "
-            f"tasks: with {FOLD} or more, some are held out"
+            f"tasks: with {FOLD_SIZE} or more, some are held out"
         )
         return Split(env, range(count), note, repeats_training=True)
-    # Of every `FOLD` tasks the last two are held out, one for valid and one for test.
-    indices = [i for i in range(count) if _FOLD_SPLITS.get(i % FOLD, "train") == split]
+    # Of every `FOLD_SIZE` tasks the last two are held out, one for valid and one for test.
+    indices = [
+        i for i in range(count) if _SPLIT_BY_PLACE_IN_FOLD.get(i % FOLD_SIZE, "train") == split
+    ]
     if not indices:
         raise ValueError(
             f"{env_id} takes no option 'split', and its {count} tasks are too few to hold some out "
-            f"for {split}: at least {FOLD} are needed (--split all plays them all), "
+            f"for {split}: at least {FOLD_SIZE} are needed (--split all plays them all), "
             f"or a split of its own, such as: {ADVICE}"
         )
-    chosen = "the others" if split == "train" else f"every {FOLD}th, from {indices[0]}"
+    chosen = "the others" if split == "train" else f"every {FOLD_SIZE}th, from {indices[0]}"
     note = (
         f"{env_id} takes no option 'split': "
         f"{split} has {len(indices)} of its {count} tasks, {chosen}"
@@ -264,13 +268,14 @@ def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
     shots = options.get("shots", 0)
     if shots == 0:
         return env
-    if type(shots) is int and 1 <= shots <= MOST:
+    if type(shots) is int and 1 <= shots <= MAX_SHOTS:
         env.examples = _play_examples(env_id, plain_options, shots)
     elif isinstance(shots, str | Path):
         env.examples = examples_of(Path(shots).expanduser())
     else:
         raise ValueError(
-            f"shots is {shots!r}; give a number from 1 to {MOST}, or a JSONL file of `messages`"
+            f"shots is {shots!r}; give a number from 1 to {MAX_SHOTS}, "
+            "or a JSONL file of `messages`"
         )
     if env.spec is not None:
         env.spec.kwargs["shots"] = shots
