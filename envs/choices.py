@@ -52,7 +52,7 @@ def is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str | list | tuple) and not value)
 
 
-def is_level(value: Any) -> bool:
+def is_default_level(value: Any) -> bool:
     """Return whether a value is the default isolation level, the strongest."""
     return isinstance(value, str) and value == LEVELS[0]
 
@@ -60,45 +60,53 @@ def is_level(value: Any) -> bool:
 def is_task_file(value: Any) -> bool:
     """Return whether a value is the path of a file of JSON lines, JSON or CSV.
 
-    There may be no such file yet; if anything is there, it has to be a plain file. The file is read
-    as data, line by line and within limits, and what it says reaches only the policy and the folder
-    of the run, as the command chooses servers and loggers. So it may be anywhere.
+    The file may be in any folder: it is read as data, line by line and within limits, and its
+    content reaches only the policy and the folder of the run. It need not exist yet, but a folder
+    or a device of this name is refused.
     """
     if not isinstance(value, str) or not _TASK_FILE.fullmatch(value):
         return False
     try:
         path = Path(value).expanduser()
         return path.is_file() or not path.exists()
-    except OSError:
+    except OSError:  # the path is too long, or may not be read
         return False
 
 
 def is_task_name(value: Any) -> bool:
-    """Return whether a value is a word, as data sets have for names, and no folder has it."""
-    if not text_like(r"[\w-]*")(value):
+    """Return whether a value can name a data set: a word that is not the name of a folder."""
+    is_word = text_like(r"[\w-]*")
+    if not is_word(value):
         return False
     names_folder = isinstance(value, str) and value and Path(value).is_dir()
     return not names_folder
 
 
-def is_near(value: Any, *folders: Path) -> bool:
-    """Return whether a path, by its text, is below the current folder or one of `folders`."""
+def is_inside_folders(value: Any, *folders: Path) -> bool:
+    """Return whether a path leads into the current folder or one of `folders`.
+
+    Only the text of the path is read: links are not followed.
+    """
     path = Path(value)
     if ".." in path.parts or str(value).startswith("~"):
         return False
     if not path.is_absolute():
         return True
-    return any(path.is_relative_to(folder.absolute()) for folder in (Path.cwd(), *folders))
+    allowed_folders = [Path.cwd(), *(folder.absolute() for folder in folders)]
+    return any(path.is_relative_to(folder) for folder in allowed_folders)
 
 
-def is_plain(value: Any) -> bool:
-    """Return whether a value, or each item of a list, is harmless whatever its option means.
+def is_harmless(value: Any) -> bool:
+    """Return whether a value is harmless in an option of any meaning.
 
-    It is a number, a flag, or a text that is no path ("a/b", "a:b") and no module ("a.b").
+    It is a flag, or one or several numbers or texts. A text must not look like a path ("a/b",
+    "a:b") or a module ("a.b"), and has no control characters.
     """
-    number_rule = one_or_several(number_between(high=float("inf")))
-    text_rule = one_or_several(text_like(r"(?:(?!\w\.\w)[^:/\\\x00-\x1f])*", longest=2000))
-    return is_flag(value) or number_rule(value) or text_rule(value)
+    is_number = one_or_several(number_between(high=float("inf")))
+    no_module = r"(?!\w\.\w)"
+    no_path_or_control = r"[^:/\\\x00-\x1f]"
+    is_text = one_or_several(text_like(rf"(?:{no_module}{no_path_or_control})*", longest=2000))
+    return is_flag(value) or is_number(value) or is_text(value)
 
 
 def number_between(low: float = -LARGEST, high: float = LARGEST) -> Rule:
@@ -172,7 +180,7 @@ OPTIONS: Mapping[str, Rule] = {
     # `reserved_choices` allows more: a tool that a package declares, and that is imported already.
     "tools": is_empty,
     "packages": is_empty,
-    "level": is_level,
+    "level": is_default_level,
     "memory_mb": number_between(high=MOST_MIB),
     "timeout": number_between(high=MOST_SECONDS),
     "max_output": number_between(0, 1 << 20),
@@ -231,16 +239,16 @@ SHARED = (
 
 
 def is_checked_elsewhere(value: Any) -> bool:
-    """Return True: environments, methods and the like have their own check in `reserved_of`."""
+    """Return True, as the rule of settings that `reserved_choices` or their own code checks."""
     return True
 
 
-BY_NAME: Rule = is_checked_elsewhere
+CHECKED_ELSEWHERE: Rule = is_checked_elsewhere
 # Settings of a training run.
 SETTINGS: Mapping[str, Rule] = {
-    "env": BY_NAME,
-    "method": BY_NAME,
-    "option": BY_NAME,  # each by `OPTIONS`
+    "env": CHECKED_ELSEWHERE,
+    "method": CHECKED_ELSEWHERE,
+    "option": CHECKED_ELSEWHERE,  # each by `OPTIONS`
     "tasks": OPTIONS["tasks"],
     "difficulty": OPTIONS["difficulty"],
     "shots": OPTIONS["shots"],
@@ -248,7 +256,7 @@ SETTINGS: Mapping[str, Rule] = {
     "policy": text_like(".*", longest=4096),
     "chat_template": is_empty,
     "server": is_empty,
-    "server_option": BY_NAME,  # see `PLAIN_SERVER_OPTIONS`
+    "server_option": CHECKED_ELSEWHERE,  # see `PLAIN_SERVER_OPTIONS`
     # TensorBoard writes into the folder of the run; other loggers send the run away.
     "log": text_like(r"(tensorboard)?"),
     "out": is_empty,

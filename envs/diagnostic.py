@@ -81,7 +81,11 @@ class DiagnosticState:
         return self.hidden / len(self.offers) if self.hidden else 1.0
 
     def possible_draws(self) -> Iterator[StateDraw]:
-        """Yield everything that a task may draw here."""
+        """Yield each pair of a word to show and a set of right words that a task may draw here.
+
+        Without a `next_state` no word is right. If no right word is `hidden`, it is the word that
+        is shown. Otherwise it is any set of `hidden` words among the `offers`.
+        """
         for shown in self.shows:
             if not self.next_state:
                 yield StateDraw(shown, frozenset())
@@ -129,29 +133,33 @@ class DiagnosticWorld:
 
     def draws_of_task(self, index: int) -> dict[str, StateDraw]:
         """Return what the task `index` draws in each state, by the state's name."""
-        # The number of a combination has one digit for each state, whose base is the number of its
-        # possible draws.
-        number = self.order[index]
+        # Each number is a combination of draws in mixed radix: it has one digit for each state,
+        # which is the index of its draw and whose base is the number of the state's possible draws.
+        combination = self.order[index]
         draws = {}
-        for name, choices in self.possible_draws.items():
-            number, digit = divmod(number, len(choices))
-            draws[name] = choices[digit]
+        for state_name, state_draws in self.possible_draws.items():
+            combination, draw_index = divmod(combination, len(state_draws))
+            draws[state_name] = state_draws[draw_index]
         return draws
 
     def best_success(self, state: str = START, turns: int | None = None) -> float:
         """Return the highest chance of success of an agent that cannot see what is hidden.
 
         Args:
-            state: The name of the state that it begins in.
-            turns: The turns that are left; by default those of the world.
+            state: The name of the state that the agent is in.
+            turns: The number of turns that are left; by default all turns of the world.
         """
         turns = self.turns if turns is None else turns
-        if state == WON or not turns:
-            return float(state == WON)
-        here = self.states[state]
-        chances = [self.best_success(name, turns - 1) for name in set(here.leads.values())]
-        if here.next_state:
-            chances.append(here.chance * self.best_success(here.next_state, turns - 1))
+        if state == WON:
+            return 1.0
+        if not turns:
+            return 0.0
+        present = self.states[state]
+        # The chance of success after each kind of word: one that leads elsewhere, or a right one.
+        chances = [self.best_success(name, turns - 1) for name in set(present.leads.values())]
+        if present.next_state:
+            success_after_right_word = self.best_success(present.next_state, turns - 1)
+            chances.append(present.chance * success_after_right_word)
         return max(chances)
 
 
@@ -183,18 +191,26 @@ class Start:
             world: The world.
             state: One of its states.
             shown: The word that is shown there.
+
+        Returns:
+            The chances by word. They add up to 1.
         """
         if world.tool in state.offers:
-            others = [word for word in state.offers if word != world.tool]
-            return {world.tool: self.tool, **dict.fromkeys(others, (1 - self.tool) / len(others))}
+            other_words = [word for word in state.offers if word != world.tool]
+            chances = {world.tool: self.tool}
+            chances |= dict.fromkeys(other_words, (1 - self.tool) / len(other_words))
+            return chances
         if not state.copies:
             return dict.fromkeys(state.offers, 1 / len(state.offers))
-        idle = self.idle if state.leads else 0.0
-        # Without skill or idleness the policy guesses a word evenly, the right one included.
-        guess = (1 - self.skill - idle) / len(state.shows)
-        chances = dict.fromkeys(state.shows, guess)
-        chances |= dict.fromkeys(state.leads, idle / max(len(state.leads), 1))
-        chances[shown] = guess + self.skill
+        # In a state that asks for a copy, `leads` has the idle words, if there are any.
+        idle_words = state.leads
+        idle_chance = self.idle if idle_words else 0.0
+        # With the chance that remains, the policy guesses any word, also the right one.
+        guess_chance = (1 - self.skill - idle_chance) / len(state.shows)
+        chances = dict.fromkeys(state.shows, guess_chance)
+        for word in idle_words:
+            chances[word] = idle_chance / len(idle_words)
+        chances[shown] = guess_chance + self.skill
         return chances
 
     def expected_metrics(self, world: DiagnosticWorld) -> dict[str, float]:
@@ -207,45 +223,56 @@ class Start:
             `pass_at_8` (of eight episodes one succeeds), and, if the world has a tool, `tool` (its
             use in first turns).
         """
-        # A turn is without noise if neither its word nor the token that ends it is drawn from
-        # noise.
-        clean = (1 - self.noise) * (1 - self.noise)
-        turns, valid_turns, success = self._expected_counts(
-            world, START, turns_left=world.turns, clean=clean
-        ).tolist()
-        copying = next(state for state in world.states.values() if state.copies)
-        shown = copying.shows[0]  # by symmetry, skill is the same for every word
+        # A turn has two tokens, its word and the end of the message. It is clean if neither of them
+        # is noise.
+        clean_token = 1 - self.noise
+        clean_turn = clean_token * clean_token
+        expected_counts = self._expected_counts(
+            world, START, turns_left=world.turns, clean_turn=clean_turn
+        )
+        turns, valid_turns, success = expected_counts.tolist()
+        # By symmetry, the skill is the same in every copying state and for every shown word.
+        copying_state = next(state for state in world.states.values() if state.copies)
+        shown = copying_state.shows[0]
+        right_word_chance = self.word_chances(world, copying_state, shown)[shown]
         metrics = {
-            "skill": clean * self.word_chances(world, copying, shown)[shown],
+            "skill": clean_turn * right_word_chance,
             "valid": valid_turns / turns,
             "success": success,
             "pass_at_8": 1 - (1 - success) ** 8,
         }
         if world.tool:
-            metrics["tool"] = clean * self.tool
+            metrics["tool"] = clean_turn * self.tool
         return metrics
 
     def _expected_counts(
-        self, world: DiagnosticWorld, state_name: str, turns_left: int, clean: float
+        self, world: DiagnosticWorld, state_name: str, turns_left: int, clean_turn: float
     ) -> NDArray[np.float64]:
-        """Return the means over the rest of an episode: turns, valid turns, and successes (0 to 1).
+        """Return what to expect of the rest of an episode.
 
         Args:
             world: The world.
             state_name: The state from which the episode goes on, or how it has ended.
             turns_left: How many turns it may still have.
-            clean: The chance of a turn without noise.
+            clean_turn: The chance that a turn is without noise.
+
+        Returns:
+            Three expected numbers: of turns, of valid turns, and of successes (0 to 1).
         """
         if state_name not in world.states or not turns_left:
             return np.array([0.0, 0.0, state_name == WON])
         state = world.states[state_name]
         draw = next(state.possible_draws())  # by symmetry, all draws have the same chances
-        counts = np.array([1.0, clean, 0.0])
+        counts = np.array([1.0, clean_turn, 0.0])  # of this turn only
         for word, chance in self.word_chances(world, state, draw.shown).items():
-            next_name = state.next_state if word in draw.right_words else state.leads.get(word, "")
-            if next_name:
-                counts_after = self._expected_counts(world, next_name, turns_left - 1, clean)
-                counts += clean * chance * counts_after
+            if word in draw.right_words:
+                next_name = state.next_state
+            elif word in state.leads:
+                next_name = state.leads[word]
+            else:
+                continue  # a wrong word ends the episode without success
+            counts_after = self._expected_counts(world, next_name, turns_left - 1, clean_turn)
+            counts += clean_turn * chance * counts_after
         return counts
 
 
@@ -255,17 +282,17 @@ def _copying_states(count: int, idle: tuple[str, ...] = ()) -> dict[str, Diagnos
     The last leads to success. A word of `idle` leads back to the state where it is said, and costs
     a turn.
     """
-    names = [f"copy-{number}" for number in range(1, count + 1)]
-    next_names = (*names[1:], WON)
-    return {
-        name: DiagnosticState(
+    states = {}
+    for number in range(1, count + 1):
+        name = f"copy-{number}"
+        next_name = WON if number == count else f"copy-{number + 1}"
+        states[name] = DiagnosticState(
             shows=NOUNS,
             offers=(*NOUNS, *idle),
             next_state=next_name,
             leads=dict.fromkeys(idle, name),
         )
-        for name, next_name in zip(names, next_names, strict=True)
-    }
+    return states
 
 
 def _guess_or_ask_world(
@@ -299,7 +326,11 @@ _ALL = (
     _guess_or_ask_world("distractor", free=True),
 )
 WORLDS = {world.name: world for world in _ALL}
-_STOPS = {WON: StopReason.GOAL, LOST: StopReason.ANSWERED, INVALID: StopReason.NO_ANSWER}
+_STOP_BY_END_STATE = {
+    WON: StopReason.GOAL,
+    LOST: StopReason.ANSWERED,
+    INVALID: StopReason.NO_ANSWER,
+}
 
 
 class WorldEnv(TextEnv):
@@ -332,19 +363,26 @@ class WorldEnv(TextEnv):
         return self.drawn[START].shown
 
     def on_step(self, text: str) -> Reply:
-        """Follow the word that the agent says, and show the word of the state that it leads to."""
+        """Go from the present state to the one that the agent's word leads to.
+
+        Returns:
+            The word that the new state shows, or "" if the episode has ended; success earns 1.
+        """
         state_before = self.state
         state = self.world.states[state_before]
-        word = text.partition(" ")[0] if self.world.free else text
+        word = text
+        if self.world.free:  # the text behind the first word means nothing
+            word = text.partition(" ")[0]
         if word not in state.offers:
             self.state = INVALID
         elif word in self.drawn[state_before].right_words:
             self.state = state.next_state
         else:
             self.state = state.leads.get(word, LOST)
-        stop = _STOPS.get(self.state)
+        stop = _STOP_BY_END_STATE.get(self.state)
+        shown = "" if stop else self.drawn[self.state].shown
         return Reply(
-            "" if stop else self.drawn[self.state].shown,
+            shown,
             reward=float(self.state == WON),
             stop=stop,
             info={"state": state_before, "led": self.state},
@@ -352,24 +390,27 @@ class WorldEnv(TextEnv):
         )
 
     def gold(self) -> list[str]:
-        """Return the words of the shortest way to success from here.
+        """Return the words of the shortest way to success from the present state.
 
-        In each state that is the first right word in alphabetical order, or the word that leads to
-        the best state.
+        In each state it is the alphabetically first right word, or, if no word is right, the word
+        that leads to the state with the highest chance of success.
         """
         words = []
         state_name = self.state
-        while state_name not in _STOPS:
+        while state_name not in _STOP_BY_END_STATE:
             state = self.world.states[state_name]
             right_words = self.drawn[state_name].right_words
             if right_words:
                 word = min(right_words)
                 state_name = state.next_state
             else:
+                success_by_word = {
+                    word: self.world.best_success(next_name)
+                    for word, next_name in state.leads.items()
+                }
                 # Of equally good words `max` takes the first.
-                word, state_name = max(
-                    state.leads.items(), key=lambda lead: self.world.best_success(lead[1])
-                )
+                word = max(success_by_word, key=success_by_word.__getitem__)
+                state_name = state.leads[word]
             words.append(word)
         return words
 

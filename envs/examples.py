@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from .rows import json_rows
 from .tasks import Message
 
 Example = tuple[Message, ...]
 """A conversation that begins with the user and ends with the assistant."""
-MOST = 64  # worked examples in front of a question
+MAX_SHOTS = 64  # worked examples in front of a question
 # Which roles may speak next, after a message of each role.
 ROLES = {"user": ("assistant",), "assistant": ("user", "tool"), "tool": ("assistant",)}
 
@@ -37,18 +37,21 @@ class Examples:
     def put_before_question(self, messages: list[Message]) -> list[Message]:
         """Return an episode's opening with examples between its system prompt and the question.
 
-        An example that begins with one of the messages of the opening is left out: it would tell
-        the answer.
+        Args:
+            messages: The opening: system messages, if any, and then the question.
+
+        Returns:
+            A new list. An example of the same question is left out, as it would tell the answer.
         """
-        asked = [message["content"] for message in messages if message["role"] != "system"]
-        others = [
+        question_texts = [message["content"] for message in messages if message["role"] != "system"]
+        other_conversations = [
             conversation
             for conversation in self.conversations
-            if conversation[0]["content"] not in asked
+            if conversation[0]["content"] not in question_texts
         ]
-        system_count = len(messages) - len(asked)
+        system_count = len(messages) - len(question_texts)
         opening = messages[:system_count]
-        for conversation in others[: self.shots]:
+        for conversation in other_conversations[: self.shots]:
             opening += conversation
         return opening + messages[system_count:]
 
@@ -62,9 +65,10 @@ def examples_of(file: Path) -> Examples:
             assistant, or there are too many lines.
     """
     examples = tuple(_as_example(messages, place) for place, messages in conversations(file))
-    if len(examples) > MOST:
+    if len(examples) > MAX_SHOTS:
         raise ValueError(
-            f"shots is {str(file)!r}, which holds {len(examples)} conversations; at most {MOST} fit"
+            f"shots is {str(file)!r}, which holds {len(examples)} conversations; "
+            f"at most {MAX_SHOTS} fit"
         )
     return Examples(examples, shots=len(examples))
 
@@ -73,7 +77,7 @@ def conversations(file: Path) -> Iterator[tuple[str, list[Message]]]:
     """Yield the conversations of a JSONL file whose lines are objects with `messages`.
 
     Yields:
-        The place (`file:line`) and the messages of each.
+        For each conversation its place (`file:line`, for errors) and its messages.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -83,18 +87,23 @@ def conversations(file: Path) -> Iterator[tuple[str, list[Message]]]:
         raise FileNotFoundError(
             f"there is no file {file}; name a JSONL file whose lines hold `messages`"
         )
-    number = 0
-    for number, row in json_rows(file):
+    line_number = 0
+    for line_number, row in json_rows(file):
         messages = row.get("messages") if isinstance(row, dict) else None
-        if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
+        if not _is_conversation(messages):
             raise ValueError(
-                f"{file}:{number} is no conversation; a line holds "
+                f"{file}:{line_number} is no conversation; a line holds "
                 '{"messages": [{"role": "user", "content": "…"}, '
                 '{"role": "assistant", "content": "…"}]}'
             )
-        yield f"{file}:{number}", messages
-    if not number:
+        yield f"{file}:{line_number}", messages
+    if not line_number:
         raise ValueError(f"{file} holds no conversation; it needs lines with `messages`")
+
+
+def _is_conversation(value: Any) -> TypeGuard[list[Message]]:
+    """Return whether a value is a list of at least one chat message."""
+    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
 
 
 def _is_message(value: Any) -> bool:
@@ -105,11 +114,15 @@ def _is_message(value: Any) -> bool:
 
 
 def _as_example(messages: Sequence[Message], place: str) -> Example:
-    """Return a conversation as a worked example.
+    """Return a conversation as a worked example, after a check of its roles.
+
+    Args:
+        messages: The messages, at least one.
+        place: Where the conversation stands (`file:line`), with which an error begins.
 
     Raises:
-        ValueError: It has a system message, or its roles are in an order that no episode has; the
-            message begins with `place`.
+        ValueError: It begins with a system message, or its roles are in an order that no episode
+            has.
     """
     roles = [str(message["role"]) for message in messages]
     if roles[0] == "system":
@@ -117,7 +130,7 @@ def _as_example(messages: Sequence[Message], place: str) -> Example:
             f"{place} has a system message; an environment has its own: "
             "leave it out of worked examples"
         )
-    in_order = all(later in ROLES.get(role, ()) for role, later in pairwise(roles))
+    in_order = all(next_role in ROLES.get(role, ()) for role, next_role in pairwise(roles))
     if not in_order or roles[0] != "user" or roles[-1] != "assistant":
         raise ValueError(
             f"{place} has the roles {', '.join(roles)}; a worked example begins with `user`, "

@@ -21,10 +21,11 @@ class KeyedRandom:
 
     def integer(self, low: int, high: int) -> int:
         """Draw an integer from `low` to `high`, both included."""
-        if not self._words:
+        if not self._words:  # all eight words of the block are used: hash the next one
             digest = hashlib.blake2b(self._key, salt=self._block.to_bytes(16, "little")).digest()
             self._words = list(struct.unpack("<8Q", digest))
             self._block += 1
+        # The remainder is slightly biased: by less than the size of the range times 2**-64.
         return low + self._words.pop() % (high - low + 1)
 
     def nonzero(self, high: int) -> int:

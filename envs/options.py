@@ -37,9 +37,10 @@ class EnvOptions:
             ValueError: An `option` has no `=`, or something is given twice.
         """
         shots = None if self.shots == 0 else self.shots
-        own_flags = {"shots": shots, "tasks": self.tasks, "difficulty": self.difficulty}
-        arguments = {name: value for name, value in own_flags.items() if value is not None}
-        for name, value in named_values("option", self.option).items():
+        # These three have flags of their own; None is one that is not given.
+        flag_values = {"shots": shots, "tasks": self.tasks, "difficulty": self.difficulty}
+        arguments = {name: value for name, value in flag_values.items() if value is not None}
+        for name, value in parse_named_values("option", self.option).items():
             if name in arguments:
                 raise ValueError(
                     f"{name} is given twice, by --{name} and by --option {name}={value}; "
@@ -48,35 +49,36 @@ class EnvOptions:
             arguments[name] = value
         return arguments
 
-    def over(self, options: Iterable[str]) -> "EnvOptions":
-        """Return these options of a command, laid over those of a recipe.
+    def merge_recipe(self, options: Iterable[str]) -> "EnvOptions":
+        """Return the command's options (`self`) merged with those of a recipe.
 
         Args:
-            options: The recipe's options, as `name=value`. One that the command names is dropped.
+            options: The recipe's options, as `name=value`. An option that the command also names is
+                left out.
 
         Returns:
-            Both. `tasks`, `difficulty` or `shots` among the command's `option` replace the field of
-            that name, which the recipe has filled.
+            The options of both. If the command has `--option tasks=…`, the field `tasks`, which the
+            recipe has filled, is unset; so are `difficulty` and `shots`.
 
         Raises:
-            ValueError: An option is given twice, or has no `=`.
+            ValueError: An option of the command is given twice, or has no `=`.
         """
-        command_values = named_values("option", self.option)
-        kept = [item for item in options if item.partition("=")[0] not in command_values]
+        command_values = parse_named_values("option", self.option)
+        recipe_options = [item for item in options if item.partition("=")[0] not in command_values]
         return EnvOptions(
             tasks=None if "tasks" in command_values else self.tasks,
             difficulty=None if "difficulty" in command_values else self.difficulty,
             shots=0 if "shots" in command_values else self.shots,
-            option=(*kept, *self.option),
+            option=(*recipe_options, *self.option),
         )
 
 
-def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
+def parse_named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
     """Parse items of the form `name=value`: ("k=3", "split=test") -> {"k": 3, "split": "test"}.
 
     Args:
-        flag: The option of the command that has the items, for the error.
-        items: Each value is TOML, or else a string without quotes.
+        flag: The name of the command's flag that the items were given by, for the error.
+        items: The items. A value that is not TOML is a string without quotes.
 
     Raises:
         ValueError: An item has no `=`, or a name is given twice.

@@ -55,8 +55,8 @@ class Entry:
     needs: str = ""
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("registry.toml").read_text("utf-8"))
-ENVS = tuple(Entry(**row) for row in _TABLES["envs"])
+_REGISTRY_TABLES = tomllib.loads(Path(__file__).with_name("registry.toml").read_text("utf-8"))
+ENVS = tuple(Entry(**row) for row in _REGISTRY_TABLES["envs"])
 
 
 class Limited(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
@@ -104,10 +104,10 @@ def module_id(env_id: str) -> str:
         ValueError: The file is not in or below the current folder, or its name cannot be a
             module's.
     """
-    file, colon, name = env_id.partition(":")
-    if not colon or not file.endswith(".py"):
+    file_name, colon, factory_name = env_id.partition(":")
+    if not colon or not file_name.endswith(".py"):
         return env_id
-    path = Path(file)
+    path = Path(file_name)
     if path.is_absolute() and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
     if path.is_absolute() or ".." in path.parts:
@@ -118,12 +118,13 @@ def module_id(env_id: str) -> str:
     module_names = path.with_suffix("").parts
     for module_name in module_names:
         if not module_name.isidentifier():
-            importable = re.sub(r"\W", "_", module_name)
+            importable_name = re.sub(r"\W", "_", module_name)
             raise ValueError(
                 f"{env_id}: Python cannot import {module_name!r}; "
-                f"rename it, such as to {importable!r}"
+                f"rename it, such as to {importable_name!r}"
             )
-    return f"{'.'.join(module_names)}:{name}"
+    module = ".".join(module_names)
+    return f"{module}:{factory_name}"
 
 
 def make(env_id: str, **kwargs: Any) -> TextEnv:
@@ -140,15 +141,16 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     """
     env_id = module_id(env_id)
     spec = spec_of(env_id)
-    creator = _load_creator(spec)
-    _check_option_names(env_id, creator, kwargs)
+    factory = _load_factory(spec)
+    _check_option_names(env_id, factory, kwargs)
+    all_options = {**spec.kwargs, **kwargs}
     try:
-        product = creator(**{**spec.kwargs, **kwargs})
+        product = factory(**all_options)
     except TypeError as error:
-        hint = _hint_at_call_error(error, creator)
+        hint = _hint_at_call_error(error, factory)
         raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}{hint}") from error
     env = _require_text_env(env_id, product)
-    # As after `gymnasium.make`, the spec tells how the environment was made, and is its own.
+    # As after `gymnasium.make`, each environment has its own spec, with the options it has got.
     env.spec = copy.deepcopy(spec)
     env.spec.id = env_id
     env.spec.kwargs |= kwargs
@@ -156,11 +158,11 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
 
 
 def _check_option_names(
-    env_id: str, creator: Callable[..., Any], kwargs: Mapping[str, Any]
+    env_id: str, factory: Callable[..., Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError, with the nearest option, if `creator` does not take one of `kwargs`."""
-    options = _option_names(creator)
-    if _takes_any_option(creator):
+    """Raise ValueError, with the nearest option, if `factory` does not take one of `kwargs`."""
+    options = _option_names(factory)
+    if _takes_any_option(factory):
         return
     for name in kwargs:
         if name not in options:
@@ -170,24 +172,29 @@ def _check_option_names(
             )
 
 
-def _hint_at_call_error(error: TypeError, creator: Callable[..., Any]) -> str:
-    """Return the end of the message for a factory that raised a TypeError.
+def _hint_at_call_error(error: TypeError, factory: Callable[..., Any]) -> str:
+    """Return advice on a TypeError that the call of a factory raised.
 
-    It says how to give an option that the factory requires, if that is the reason, or else which
-    argument of `QuestionEnv` was misspelled, if any, and where in the user's code the error was
-    raised.
+    Returns:
+        The end of the error message. If the factory has a required option that was not given, it
+        says how to give it. Otherwise it says which argument of `QuestionEnv` was misspelled, if
+        any, and at which place of the user's code the error was raised.
     """
     message = str(error)
-    creator_name = getattr(creator, "__name__", "")
-    # Python's own message for a call of the factory itself: "make() missing 1 required …".
-    is_about_creator = message.startswith((f"{creator_name}()", f"{creator_name}.__init__()"))
-    if "required" in message and is_about_creator:
+    factory_name = getattr(factory, "__name__", "")
+    # Python's message about a call of the factory itself: "make() missing 1 required …".
+    is_about_factory = message.startswith((f"{factory_name}()", f"{factory_name}.__init__()"))
+    if "required" in message and is_about_factory:
         return "; give it a default, or name it with --option"
     return _near_argument(error) + user_code_place(error)
 
 
 def _require_text_env(env_id: str, env: Any) -> TextEnv:
-    """Return what a factory has made, a `TextEnv`, or raise TypeError with the likely mistake."""
+    """Return the product of a factory if it is an initialized `TextEnv`.
+
+    Raises:
+        TypeError: It is not; the message names the mistake that its author probably made.
+    """
     if env is None:
         raise TypeError(
             f"{env_id} returns None; it has to return the environment: does it lack a `return`?"
@@ -203,7 +210,7 @@ def _require_text_env(env_id: str, env: Any) -> TextEnv:
         raise TypeError(
             f"{env_id} makes a {type(env).__name__}; turngym supports TextEnv environments only"
         )
-    if "max_turns" not in vars(env):
+    if "max_turns" not in vars(env):  # `TextEnv.__init__` sets it
         raise TypeError(f"{type(env).__name__}.__init__ has to call super().__init__(max_turns)")
     return env
 
@@ -222,7 +229,7 @@ def _near_argument(error: TypeError) -> str:
 def defaults_of(env_id: str) -> dict[str, Any]:
     """Return the defaults of an environment's options, by name. Raises as `spec_of` does."""
     spec = spec_of(env_id)
-    parameters = inspect.signature(_load_creator(spec)).parameters.values()
+    parameters = inspect.signature(_load_factory(spec)).parameters.values()
     defaults = {
         parameter.name: parameter.default
         for parameter in parameters
@@ -237,19 +244,19 @@ def takes_option(env_id: str, option: str) -> bool:
     An environment with `**options` may ignore them, or hand them to anything. Raises as `make`
     does.
     """
-    return option in _option_names(_load_creator(spec_of(env_id)))
+    return option in _option_names(_load_factory(spec_of(env_id)))
 
 
-def _option_names(creator: Callable[..., Any]) -> list[str]:
+def _option_names(factory: Callable[..., Any]) -> list[str]:
     """Return the names of a factory's parameters, without `*args` and `**options`."""
     variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    parameters = inspect.signature(creator).parameters.values()
+    parameters = inspect.signature(factory).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind not in variadic]
 
 
-def _takes_any_option(creator: Callable[..., Any]) -> bool:
+def _takes_any_option(factory: Callable[..., Any]) -> bool:
     """Return whether a factory has `**options`."""
-    parameters = inspect.signature(creator).parameters.values()
+    parameters = inspect.signature(factory).parameters.values()
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
 
@@ -265,19 +272,20 @@ def spec_of(env_id: str) -> EnvSpec:
     module, colon, name = env_id.partition(":")
     if not colon:
         _register_declared(env_id)
-    elif name.isidentifier() or not name:
+        return gymnasium.registry[env_id]
+    if name.isidentifier() or not name:
         _register_factory(env_id)
-    else:  # an id such as `Echo-v0`, which the module registers with Gymnasium
-        import_user_module(module, f"the environment {env_id!r}")
-        if name not in gymnasium.registry:
-            raise ValueError(
-                f"importing {module} registers no environment {name!r}; "
-                f"{did_you_mean(name, gymnasium.registry)}"
-                f"name a class in it ({module}:CLASS), "
-                f"or call gymnasium.register(id={name!r}, …) there"
-            )
-        return gymnasium.registry[name]
-    return gymnasium.registry[env_id]
+        return gymnasium.registry[env_id]
+    # The name is an id such as `Echo-v0`, which the module registers when it is imported.
+    import_user_module(module, f"the environment {env_id!r}")
+    if name not in gymnasium.registry:
+        raise ValueError(
+            f"importing {module} registers no environment {name!r}; "
+            f"{did_you_mean(name, gymnasium.registry)}"
+            f"name a class in it ({module}:CLASS), "
+            f"or call gymnasium.register(id={name!r}, …) there"
+        )
+    return gymnasium.registry[name]
 
 
 def _register_declared(env_id: str) -> None:
@@ -313,11 +321,11 @@ def _register_factory(env_id: str) -> None:
     factory = import_object(env_id, "environment")
     if inspect.isclass(factory):
         description = f"the class {factory.__name__}"
-        is_usable = issubclass(factory, TextEnv)
+        makes_env = issubclass(factory, TextEnv)
     else:
         description = f"a {type(factory).__name__}"
-        is_usable = callable(factory)
-    if not is_usable:
+        makes_env = callable(factory)
+    if not makes_env:
         raise ValueError(
             f"{env_id} is {description}; "
             "name a class that derives from TextEnv, or a function that makes one"
@@ -336,8 +344,9 @@ def _register(entry: Entry, all_entries: Iterable[Entry]) -> None:
         gymnasium.error.Error: Gymnasium refuses the id.
     """
     packages = [other.package for other in all_entries if other.id == entry.id]
+    is_ambiguous = len(packages) > 1 and entry not in ENVS  # turngym's own ids always win
     fault = ""
-    if len(packages) > 1 and entry not in ENVS:  # no package can take away an id of turngym's
+    if is_ambiguous:
         fault = (
             f"{entry.id} is declared by the packages {' and '.join(packages)}; "
             "uninstall all but one"
@@ -347,22 +356,22 @@ def _register(entry: Entry, all_entries: Iterable[Entry]) -> None:
             f"{entry.id} is declared by the package {entry.package} as {entry.entry_point!r}; "
             "it needs module:factory"
         )
-    entry_point = partial(_raise_fault, fault) if fault else entry.entry_point
+    entry_point = partial(_raise_declaration_fault, fault) if fault else entry.entry_point
     gymnasium.register(
         entry.id, entry_point=entry_point, additional_wrappers=(Limited.wrapper_spec(),)
     )
 
 
-def _raise_fault(fault: str, **options: Any) -> NoReturn:
+def _raise_declaration_fault(fault: str, **options: Any) -> NoReturn:
     """Raise ValueError: the factory of an environment whose declaration is broken."""
     raise ValueError(fault)
 
 
-def _load_creator(spec: EnvSpec) -> Callable[..., Any]:
-    """Return the factory of an environment, whose module is imported if it is only named.
+def _load_factory(spec: EnvSpec) -> Callable[..., Any]:
+    """Return the factory of an environment; if the spec only names it, its module is imported.
 
     Raises:
-        ValueError: It has none, or it cannot be imported; the message names the package.
+        ValueError: The spec has no factory, or it cannot be imported.
     """
     if callable(spec.entry_point):
         return spec.entry_point
@@ -372,24 +381,26 @@ def _load_creator(spec: EnvSpec) -> Callable[..., Any]:
             "Gymnasium makes it as a vector only, and turngym needs one"
         )
     entry = next((entry for entry in entries() if entry.id == spec.id), None)
-    package = "" if entry is None else f" of the package {entry.package}"
-    creator: Callable[..., Any] = import_object(spec.entry_point, f"environment {spec.id}{package}")
-    return creator
+    from_package = "" if entry is None else f" of the package {entry.package}"
+    description = f"environment {spec.id}{from_package}"  # for the error
+    factory: Callable[..., Any] = import_object(spec.entry_point, description)
+    return factory
 
 
-LONGEST = 300  # characters of a value that an error shows
+MAX_SHOWN_CHARS = 300  # characters of a value that an error shows
 
 
 def flag_of(choice: str) -> str:
-    """Return the option of a command that allows a choice that only the command may make.
+    """Return the command-line flag, with its value, by which a command makes a reserved choice.
+
+    Examples: "games=/data" -> "--option games=/data", "none" -> "--option level=none"
 
     Args:
         choice: `name=value`, or the name of an isolation level, as `reserved_choices` returns it.
-            "games=/data" -> "--option games=/data", "none" -> "--option level=none"
     """
     name, equals, value = choice.partition("=")
-    if len(value) > LONGEST:
-        value = f"{value[:LONGEST]}…"
+    if len(value) > MAX_SHOWN_CHARS:
+        value = f"{value[:MAX_SHOWN_CHARS]}…"
     if name == "resume":
         return "--resume"
     is_setting = name in choices.SETTINGS and name not in choices.OPTIONS

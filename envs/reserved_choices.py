@@ -17,14 +17,14 @@ from ..tools.plugins import declared_plugins, is_foreign, tool_names
 from ..tools.python import LEVELS
 from . import choices
 from .options import to_toml_value
-from .registry import _TABLES, ENVS, GROUP, entries, flag_of, module_id
+from .registry import _REGISTRY_TABLES, ENVS, GROUP, entries, flag_of, module_id
 
 # Why an option is reserved, by its name: the end of an error, such as "opens pages of the
 # internet".
-_REASONS: dict[str, str] = _TABLES["reserved"]
+_REASONS: dict[str, str] = _REGISTRY_TABLES["reserved"]
 _OTHER_REASON = "is not of a form that a file may choose"
 # Options that run code of somebody else, which the user has to trust.
-_CODE = ("env", "method", "tools", "packages", "server", "server_option", "chat_template")
+_CODE_OPTIONS = ("env", "method", "tools", "packages", "server", "server_option", "chat_template")
 _OWN_ENVS = frozenset(entry.id for entry in ENVS)
 
 
@@ -43,41 +43,62 @@ def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
     """
     env_id = module_id(env_id)
     is_own = not env_id or env_id in _OWN_ENVS
-    reserved = [text for text in _texts(options) if text in LEVELS[1:]]
+    # A weaker isolation level is reserved wherever it stands, as it may be nested in any option.
+    weaker_levels = LEVELS[1:]
+    reserved = [text for text in _iterate_texts(options) if text in weaker_levels]
     for name, value in options.items():
         if name == "packages" and not choices.is_empty(value):
             reserved += [f"packages={package}" for package in _package_names(value)]
         elif name == "tools":
             reserved += _reserved_tools(value)
-        elif name == "level" and value in LEVELS[1:]:
+        elif name == "level" and value in weaker_levels:
             continue  # it is among the texts above
-        elif name in choices.OPTIONS and (is_own or name in choices.SHARED):
-            if not choices.OPTIONS[name](value):
-                reserved.append(named_choice(name, value))
-        elif is_own or not choices.is_plain(value):
-            reserved.append(named_choice(name, value))
-    reserved = list(dict.fromkeys(reserved))  # each once
+        elif not _may_choose(name, value, is_own):
+            reserved.append(format_choice(name, value))
+    reserved = list(dict.fromkeys(reserved))  # each choice once, in order
     if _imports_foreign_code(env_id):
         reserved.append(f"env={env_id}")
     return reserved
 
 
-def far_choices(values: Mapping[str, Any], *folders: Path) -> list[str]:
-    """Return, as `name=path`, a file's paths that are not below the current folder or `folders`.
+def _may_choose(name: str, value: Any, is_own: bool) -> bool:
+    """Return whether a file may choose this value of an environment's option.
 
-    It is for recipes and suites, which are written to be passed on; `folders` are those that they
-    are in. A journal and a run repeat paths of their own command, which may be anywhere.
+    Args:
+        name: The name of the option.
+        value: The value.
+        is_own: Whether the environment is one of turngym. Of another package's options only those
+            in `choices.SHARED` have the meaning that the rules of `choices.OPTIONS` assume.
     """
-    far = []
+    has_rule = name in choices.OPTIONS and (is_own or name in choices.SHARED)
+    if has_rule:
+        return choices.OPTIONS[name](value)
+    return not is_own and choices.is_harmless(value)
+
+
+def find_outside_paths(values: Mapping[str, Any], *folders: Path) -> list[str]:
+    """Return, as `name=path`, a file's paths that lead outside of certain folders.
+
+    It is for recipes and suites, which are written to be passed on. A journal and a run repeat the
+    paths of their own command, which may be anywhere.
+
+    Args:
+        values: The options of the file.
+        folders: The folders, in addition to the current one, that the paths may lead into.
+    """
+    outside_paths = []
     for name in ("tasks", "shots", "corpus", "policy"):
         path = values.get(name)
-        if isinstance(path, str) and not choices.is_near(path, *folders):
-            far.append(named_choice(name, path))
-    return far
+        if isinstance(path, str) and not choices.is_inside_folders(path, *folders):
+            outside_paths.append(format_choice(name, path))
+    return outside_paths
 
 
-def named_choice(name: str, value: Any) -> str:
-    """Return `name=value` as a command has it: the value in TOML, a text without quotes."""
+def format_choice(name: str, value: Any) -> str:
+    """Return `name=value` as it stands in a command: the value in TOML, but texts without quotes.
+
+    Examples: "split=test", "k=3", "held=true", "difficulty=[1, 2]"
+    """
     if isinstance(value, str | float | int) and not isinstance(value, bool):
         return f"{name}={value}"
     return f"{name}={to_toml_value(value)}"
@@ -88,27 +109,30 @@ def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -
 
     Args:
         asked: The choices that the file makes, as `reserved_choices` returns them.
-        allowed: Those that the command makes; `name=` stands for any value, as the command's value
-            replaces the file's.
+        allowed: The choices that the command makes. `name=` stands for any value, as the command's
+            value replaces the file's.
         where: The file, for the error.
 
     Raises:
-        ValueError: The first choice that is not allowed; the message says how to allow it.
+        ValueError: A choice is not allowed. The message is about the first, and says how to allow
+            it.
     """
     for choice in asked:
         name, equals, _ = choice.partition("=")
         if choice in allowed or f"{name}=" in allowed:
             continue
-        if equals:
-            limits = {"memory_mb": choices.MOST_MIB, "timeout": choices.MOST_SECONDS}
-            reason = _REASONS.get(name, _OTHER_REASON).format(most=limits.get(name))
-            fault = f"asks for {choice!r:.120}, which {reason}"
-        else:
+        is_level = not equals  # any other choice is `name=value`
+        if is_level:
             fault = (
                 f"asks for isolation level {choice!r}, "
                 f"which is weaker than the default {LEVELS[0]!r}"
             )
-        trusted = "its code" if name in _CODE or not equals else "it"
+        else:
+            limits = {"memory_mb": choices.MOST_MIB, "timeout": choices.MOST_SECONDS}
+            reason = _REASONS.get(name, _OTHER_REASON).format(most=limits.get(name))
+            fault = f"asks for {choice!r:.120}, which {reason}"
+        runs_code = is_level or name in _CODE_OPTIONS
+        trusted = "its code" if runs_code else "it"
         raise ValueError(
             f"{where} {fault}; a file cannot choose that. "
             f"If you trust {trusted}, add {flag_of(choice)} to the command"
@@ -126,7 +150,7 @@ def plugin_tools(options: Mapping[str, Any]) -> list[str]:
     """Return the tools among the options of an environment that installed packages declare."""
     declared_tools = {plugin.name for plugin in declared_plugins(TOOLS)}
     named_tools: list[str] = []
-    for text in _texts(options.get("tools")):
+    for text in _iterate_texts(options.get("tools")):
         named_tools += tool_names(text)
     return [name for name in named_tools if name in declared_tools]
 
@@ -138,20 +162,23 @@ def _package_names(value: Any) -> list[str]:
 
 
 def _reserved_tools(value: Any) -> list[str]:
-    """Return the tools that a file may not choose, as their code is not imported yet.
+    """Return the tools that a file may not choose, as `tools=NAME`.
+
+    They are those whose code would have to be imported, and names that are no words.
 
     Args:
-        value: The option `tools`, a name or a list of names. A value of any other shape is itself
-            reserved, together with the tools that it names somewhere.
+        value: The option `tools`: a name or a list of names. A value of any other shape is itself
+            reserved, together with such tools among the texts in it.
     """
-    names: list[str] = []
-    for text in _texts(value):
-        names += tool_names(text)
-    reserved = [
-        f"tools={name}" for name in names if is_foreign(name, TOOLS) or not choices.WORD(name)
-    ]
+    reserved = []
     is_list_of_names = value is None or all(isinstance(item, str) for item in _as_list(value))
-    return reserved if is_list_of_names else [named_choice("tools", value), *reserved]
+    if not is_list_of_names:
+        reserved.append(format_choice("tools", value))
+    for text in _iterate_texts(value):
+        for name in tool_names(text):
+            if is_foreign(name, TOOLS) or not choices.WORD(name):
+                reserved.append(f"tools={name}")
+    return reserved
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -159,7 +186,7 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
     """Yield all texts in nested lists and mappings, also those that are keys."""
     unvisited = [value]
     while unvisited:
@@ -175,14 +202,14 @@ def _texts(value: Any) -> Iterator[str]:
 def _imports_foreign_code(env_id: str) -> bool:
     """Return whether making an environment would import a module of another package.
 
-    An environment that is named by its module counts even if it is imported: the file names code.
-    Else a module counts only as long as nothing has imported it.
+    For an id with a module (`module:factory`) it is always True, as the file itself names code.
+    Otherwise it is False if the module is already imported.
     """
     if ":" in env_id:
         return True
     spec = gymnasium.registry.get(env_id)
     entry_point = getattr(spec, "entry_point", None)
-    if not entry_point:
+    if not entry_point:  # its package may be installed, but not yet registered with Gymnasium
         entry = next((entry for entry in entries() if entry.id == env_id), None)
         entry_point = None if entry is None else entry.entry_point
     if not isinstance(entry_point, str):

@@ -1,4 +1,4 @@
-"""Several named rewards of one episode: their weighted sum is paid, and each is kept by name.
+"""Several named rewards of one episode: the reward is their weighted sum, and `info` has each.
 
 A grader returns a `Grade`; its score, like the reward of a `Reply`, may be a `Rewards`.
 """
@@ -17,8 +17,8 @@ class Rewards(float):
 
     Args:
         rewards: The value of each reward by its name.
-        weights: The weight of each reward; 1 if it is not named. A reward of weight 0 pays nothing,
-            but is kept by name like the others.
+        weights: The weight of each reward; 1 if it is not named. A reward of weight 0 adds nothing
+            to the sum, but is recorded like the others.
 
     Raises:
         ValueError: There is no reward, a name is not a word, a number is not finite, or a weight
@@ -29,7 +29,10 @@ class Rewards(float):
     weights: dict[str, float]
 
     def __new__(cls, rewards: Named, weights: Named | None = None) -> Self:
-        """Make the number, which `float` takes only here, and keep rewards and weights with it."""
+        """Make the number with the rewards and weights as attributes.
+
+        It is `__new__`, not `__init__`, because a float cannot change once it is made.
+        """
         all_weights = dict.fromkeys(rewards, 1.0) | check_weights(rewards, weights or {})
         for name, value in rewards.items():
             _check_number(f"reward {name!r}", value)
@@ -45,10 +48,10 @@ class Rewards(float):
 
 
 def check_weights(names: Mapping[str, Any], weights: Named) -> dict[str, float]:
-    """Return the weights of named rewards as floats.
+    """Check the names and weights of rewards, and return the weights as floats.
 
     Args:
-        names: A mapping whose keys are the names of the rewards.
+        names: A mapping whose keys are the names of all rewards.
         weights: The weight of some of them.
 
     Raises:
@@ -91,9 +94,10 @@ def add_rewards(
     weights = dict(sums_before.get("weights", {}))
     for name, value in reward.rewards.items():
         weight = reward.weights[name]
-        if weights.setdefault(name, weight) != weight:
+        weight_before = weights.setdefault(name, weight)
+        if weight_before != weight:
             raise ValueError(
-                f"the reward {name!r} weighs {weight:g}, and {weights[name]:g} in an earlier turn"
+                f"the reward {name!r} weighs {weight:g}, and {weight_before:g} in an earlier turn"
             )
         sums[name] = sums.get(name, 0.0) + value
     return {"rewards": sums, "weights": weights}

@@ -25,35 +25,36 @@ from .tasks import ListTasks, Message, Task, did_you_mean, refuse
 
 Converted = TypeVar("Converted")
 # Fields that may hold a row's category; the first that has one is used.
-KINDS = ("category", "subject", "type", "subfield", "level")
+CATEGORY_FIELDS = ("category", "subject", "type", "subfield", "level")
 # One number whose digits are grouped by commas, with a currency or a unit in front or behind:
 # "$1,000,000 a year". In a list or a tuple the comma separates elements: "(1,234)" does not match.
 _GROUPED_NUMBER = re.compile(r"[^\w,(\[{]*\d{1,3}(?:,\d{3})+(?!\d)[^,]*")
-_MISSING = ("nan", "NaN", "<NA>")  # a missing value, as pandas writes it
+_MISSING_VALUES = ("nan", "NaN", "<NA>")  # as pandas writes them
 _NAME_FIELDS = "name others with problem_field and answer_field"
 _NAME_FIELDS_IN_CODE = (
     "rename them, or use load_tasks(FILE, SourceOptions(problem_field=…, answer_field=…))"
 )
-_BOMS_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF16_BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # In front of a text that is hashed for a holdout. Without it, a file that was written by one split
 # of a generator, which chose its problems by the same hash, would fall wholly on one side.
-_SALT = "holdout "
+_HOLDOUT_SALT = "holdout "
 
 
 # -- from the value of a field to a prompt or an answer ------------------------------------------
 
 
 def as_text(value: Any) -> str:
-    """Return a text as it is, and a finite number as Python writes it: 3.0 -> "3".
+    """Return a text as it is, and a finite number as text, such as 3.0 -> "3" and 0.5 -> "0.5".
 
     Raises:
         ValueError: The value is anything else, or an empty text.
     """
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic):  # a scalar of NumPy, as pandas and datasets return them
         value = value.item()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and math.isfinite(value):
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise ValueError("it needs text")
@@ -61,7 +62,7 @@ def as_text(value: Any) -> str:
 
 
 def as_texts(value: Any) -> tuple[str, ...]:
-    """Return the different texts of a list, in its order; anything else is a list of one item.
+    """Return the items of a list as texts, in order and without repetitions; or one value as one.
 
     Raises:
         ValueError: The list is empty, or an item is neither a text nor a number.
@@ -78,9 +79,9 @@ def final_answer(value: Any) -> str:
     Example: "She has 2 x 500 = <<2*500=1000>>1000 coins. #### 1,000" -> "1000"
     """
     text = as_text(value)
-    _, hashes, answer = text.rpartition("####")
+    _, marker, answer = text.rpartition("####")
     answer = answer.strip()
-    if hashes and _GROUPED_NUMBER.fullmatch(answer):
+    if marker and _GROUPED_NUMBER.fullmatch(answer):  # "1,000" -> "1000"
         return answer.replace(",", "")
     return answer
 
@@ -100,11 +101,14 @@ class ChatPrompt(NamedTuple):
 
 
 def as_chat(value: Any) -> ChatPrompt:
-    """Return the question of a text, or of a list of messages that ends with one of the user.
+    """Return a problem as a question and the messages in front of it.
+
+    Args:
+        value: A text, which is the question, or a list of chat messages: system first, if there is
+            one, then user and assistant in turn, and the question last.
 
     Raises:
-        ValueError: It is neither, or its messages cannot open an episode. The message is the end
-            of a sentence.
+        ValueError: It is neither. The message is the end of a sentence.
     """
     messages = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(messages, list | tuple):
@@ -114,22 +118,24 @@ def as_chat(value: Any) -> ChatPrompt:
     for number, message in enumerate(messages, start=1):
         _check_message(number, message)
     roles = [message["role"] for message in messages]
-    talk = roles[1:] if roles[0] == "system" else roles
-    if not talk or talk[-1] != "user":
+    turn_roles = roles[1:] if roles[0] == "system" else roles
+    if not turn_roles or turn_roles[-1] != "user":
         raise ValueError(
             f"its last message is of the role {roles[-1]!r}; "
             "it needs a question of the user at the end"
         )
-    alternating = ["user" if place % 2 == 0 else "assistant" for place in range(len(talk))]
-    if talk != alternating:
+    user_roles = turn_roles[::2]
+    assistant_roles = turn_roles[1::2]
+    if set(user_roles) != {"user"} or not set(assistant_roles) <= {"assistant"}:
         raise ValueError(
             f"it has the roles {', '.join(roles)}; "
             "system comes first, then user and assistant take turns"
         )
+    # Other keys of a message, such as a name, are dropped.
     opening = tuple(
         {"role": message["role"], "content": message["content"]} for message in messages[:-1]
     )
-    return ChatPrompt(opening, as_text(messages[-1]["content"]))
+    return ChatPrompt(opening, question=as_text(messages[-1]["content"]))
 
 
 def _check_message(number: int, message: Any) -> None:
@@ -159,7 +165,7 @@ class Fields:
         prompt: Makes the prompt of the problem's value; raises ValueError if it cannot.
         gold: Makes the right answer of the answer's value, or all right answers; likewise.
         aliases: A field that may hold more right answers.
-        category: A field that may hold the category, if none of `KINDS` does.
+        category: A field that may hold the category, if none of `CATEGORY_FIELDS` does.
     """
 
     problem: str
@@ -202,13 +208,14 @@ def read_row(
     check_gold: Callable[[str], object] = str,
     fix: str = _NAME_FIELDS,
 ) -> QuestionRow:
-    """Read a row by the first of `shapes` whose problem and answer it has.
+    """Read the question and the right answers of a row.
 
     Args:
         row: A dict; anything else is an error.
-        shapes: The fields that it may have.
+        shapes: The pairs of fields that problem and answer may be in, of which the first that the
+            row has is read.
         check_gold: Raises ValueError for an answer that the grader could not use.
-        fix: The advice for a row that has none of the fields.
+        fix: The advice for a row that has none of the pairs.
 
     Raises:
         ValueError: The row has none of the fields, or one of them cannot be used. The message is
@@ -222,10 +229,11 @@ def read_row(
             continue
         prompt = _convert_field(fields.prompt, fields.problem, problem)
         if not isinstance(prompt, ChatPrompt):
-            prompt = ChatPrompt((), prompt)
+            prompt = ChatPrompt(opening=(), question=prompt)
         golds = _read_golds(row, fields, answer)
-        _check_golds(golds, check_gold, fields.answer, answer)
-        return QuestionRow(prompt.question, golds, prompt.opening, _category(row, fields))
+        _check_golds(golds, check_gold, field=fields.answer, answer=answer)
+        category = _find_category(row, fields)
+        return QuestionRow(prompt.question, golds, prompt.opening, category)
     if not isinstance(row, dict):
         raise ValueError(
             f" has a {type(row).__name__}; a row needs {describe_fields(shapes)}; {fix}"
@@ -242,7 +250,11 @@ def describe_fields(shapes: Sequence[Fields]) -> str:
 
 
 def _field_value(row: Any, field: str) -> Any:
-    """Return the value of a field, of which each dot leads into a nested row; KeyError if none."""
+    """Return the value of a field of a row; "a.b" is the field `b` of the nested row `a`.
+
+    Raises:
+        KeyError: There is no such field.
+    """
     value = row
     for key in field.split("."):
         if not isinstance(value, dict):
@@ -252,7 +264,7 @@ def _field_value(row: Any, field: str) -> Any:
 
 
 def _convert_field(convert: Callable[[Any], Converted], field: str, value: Any) -> Converted:
-    """Return a converted value; the ValueError of one that cannot be names the field."""
+    """Return `convert(value)`; a ValueError that it raises is completed by field and value."""
     try:
         return convert(value)
     except ValueError as error:
@@ -260,11 +272,19 @@ def _convert_field(convert: Callable[[Any], Converted], field: str, value: Any) 
 
 
 def _read_golds(row: Mapping[str, Any], fields: Fields, answer: Any) -> tuple[str, ...]:
-    """Return all right answers of a row, those of the field of aliases last."""
+    """Return all right answers of a row, without repetitions.
+
+    Args:
+        row: The row.
+        fields: Its fields. The aliases, if it has any, are further right answers.
+        answer: The value of its answer's field.
+    """
     gold = _convert_field(fields.gold, fields.answer, answer)
     golds = (gold,) if isinstance(gold, str) else gold
-    aliases = None if fields.aliases is None else row.get(fields.aliases)
-    if fields.aliases is None or not aliases:
+    if fields.aliases is None:
+        return golds
+    aliases = row.get(fields.aliases)
+    if not aliases:
         return golds
     alias_texts = _convert_field(as_texts, fields.aliases, aliases)
     return tuple(dict.fromkeys((*golds, *alias_texts)))
@@ -283,7 +303,7 @@ def _check_golds(
     """
     try:
         for gold in golds:
-            if gold in _MISSING:
+            if gold in _MISSING_VALUES:
                 raise ValueError(
                     "that is how a missing value is written; leave the row out, or fill it"
                 )
@@ -292,9 +312,9 @@ def _check_golds(
         raise ValueError(f": field {field!r} is {answer!r}: {error}") from None
 
 
-def _category(row: Mapping[str, Any], fields: Fields) -> str:
+def _find_category(row: Mapping[str, Any], fields: Fields) -> str:
     """Return the first category that a row has in one of its fields; "" if there is none."""
-    names = (*KINDS, fields.category) if fields.category else KINDS
+    names = (*CATEGORY_FIELDS, fields.category) if fields.category else CATEGORY_FIELDS
     for name in names:
         category = row.get(name)
         if category and isinstance(category, str):
@@ -303,12 +323,17 @@ def _category(row: Mapping[str, Any], fields: Fields) -> str:
 
 
 def _near_field(row: Mapping[str, Any], shapes: Sequence[Fields]) -> str:
-    """Return a hint at the field that a row may have misspelled; "" if no name is near one."""
-    fields = []
-    for shape in shapes:
-        fields += [field for field in (shape.problem, shape.answer) if "." not in field]
+    """Return a hint at a field's name that a row may have misspelled; "" if there is none.
+
+    Names of nested fields, which have a dot, are not compared.
+    """
+    field_names = []
+    for fields in shapes:
+        field_names += [name for name in (fields.problem, fields.answer) if "." not in name]
     for name in row:
-        hint = did_you_mean(str(name), fields) if name not in fields else ""
+        if name in field_names:
+            continue
+        hint = did_you_mean(str(name), field_names)
         if hint:
             return hint
     return ""
@@ -362,14 +387,17 @@ class SourceOptions:
     def __post_init__(self) -> None:
         """Raise ValueError if an option has a value that it cannot have, or two contradict."""
         check_split(self.split, listed=True)
-        if not 0 <= (self.holdout or 0) < 1:
+        holdout = self.holdout or 0  # None, the source's default, is always possible
+        if not 0 <= holdout < 1:
             raise ValueError(f"holdout is {self.holdout}; it is a share, at least 0 and below 1")
         if self.holdout and self.split in ("test", ALL):
             raise ValueError(
                 f"split is {self.split!r} and holdout is {self.holdout}; "
                 "a holdout parts train from valid, so set it to 0"
             )
-        if (self.problem_field is None) != (self.answer_field is None):
+        names_problem = self.problem_field is not None
+        names_answer = self.answer_field is not None
+        if names_problem != names_answer:
             raise ValueError(
                 f"problem_field is {self.problem_field!r} and answer_field is "
                 f"{self.answer_field!r}; name both or none"
@@ -408,20 +436,19 @@ def make_tasks(
     shapes: Sequence[Fields],
     options: SourceOptions,
 ) -> list[Task]:
-    """Return the tasks of rows.
-
-    A row may have an `id`, which then names its task, and a category in one of `KINDS`.
+    """Return the tasks of rows, in the rows' order.
 
     Args:
-        rows: The rows; as they are read lazily, an error of reading is raised from here, too.
-        source: Where they come from, for the error.
-        shapes: The fields to read; of each row the first that it has.
-        options: How many rows may be left out, and how tasks are checked and made.
+        rows: The rows, which may be read lazily. A row may have an `id`, which then names its task,
+            and a category.
+        source: Where the rows come from, for the error.
+        shapes: The pairs of fields that problem and answer may be in, of which the first that a row
+            has is read.
+        options: How many rows may be left out (`bad_rows`), and how tasks are checked and made.
 
     Raises:
         ValueError: More than `bad_rows` rows cannot be used (the message says why the first
-            cannot), or there is no row, or two have the same id, so that journals and reports could
-            not tell their tasks apart.
+            cannot), or there is no row, or two rows have the same id.
     """
     fix = _NAME_FIELDS if options.by_command else _NAME_FIELDS_IN_CODE
     tasks: list[Task] = []
@@ -436,6 +463,7 @@ def make_tasks(
         except ValueError as fault:
             faults.append(f"{place}{fault}")
             continue
+        # Journals and reports could not tell two tasks of one id apart.
         if "id" in row and task.id in place_by_id:
             raise ValueError(
                 f"{place_by_id[task.id]} and {place} have the id {task.id!r}; give each its own"
@@ -464,33 +492,35 @@ def apply_holdout(
 ) -> list[Task]:
     """Return the tasks of a split, if `holdout` divides them between train and valid.
 
-    A task belongs to valid if the hash of its text, a number in [0, 1), is below `holdout`. So the
-    same text is always on the same side.
+    A task belongs to valid if the hash of its prompt, a number in [0, 1), is below `holdout`. So
+    tasks with the same prompt are always in the same split.
 
     Args:
         tasks: All tasks of the source.
         source: Where they come from, for the error.
-        split: `valid`; any other gets the tasks that are not held out.
-        holdout: The share of `valid`; 0 to divide nothing and return all tasks.
+        split: `valid` for the tasks that are held out, any other for those that are not.
+        holdout: The share of tasks to hold out, about; 0 to return all tasks.
         shared_by_splits: Whether the source gives all tasks to both splits if `holdout` is 0, which
             the error then advises.
 
     Raises:
-        ValueError: No task is left. If there is one, the message names a holdout that leaves some
-            on both sides.
+        ValueError: The split has no task. The message names a holdout that leaves tasks in both
+            splits, if there is one.
     """
     if not holdout:
         return tasks
-    shares = [text_share(_SALT + task.prompt) for task in tasks]
-    valid = [task for task, share in zip(tasks, shares, strict=True) if share < holdout]
-    train = [task for task, share in zip(tasks, shares, strict=True) if share >= holdout]
-    chosen = valid if split == "valid" else train
-    if chosen:
-        return chosen
+    hashes = [text_share(_HOLDOUT_SALT + task.prompt) for task in tasks]
+    split_tasks = []
+    for task, prompt_hash in zip(tasks, hashes, strict=True):
+        is_held_out = prompt_hash < holdout
+        if is_held_out == (split == "valid"):
+            split_tasks.append(task)
+    if split_tasks:
+        return split_tasks
     fixes = []
-    dividing_holdout = _dividing_holdout(shares)
+    dividing_holdout = _find_dividing_holdout(hashes)
     if dividing_holdout is not None:
-        count = sum(share < dividing_holdout for share in shares)
+        count = sum(prompt_hash < dividing_holdout for prompt_hash in hashes)
         fixes.append(f"--option holdout={dividing_holdout} holds out {count} of its {len(tasks)}")
     if shared_by_splits:
         fixes.append("--option holdout=0 trains and validates on all of them")
@@ -498,16 +528,18 @@ def apply_holdout(
     raise ValueError(f"holdout is {holdout} and leaves no task of {source} for {split}; {fix}")
 
 
-def _dividing_holdout(shares: Sequence[float]) -> float | None:
-    """Return a holdout with few digits that leaves tasks on both sides; None if none can.
+def _find_dividing_holdout(hashes: Sequence[float]) -> float | None:
+    """Return a holdout with few digits that leaves tasks in both splits; None if there is none.
 
-    It is the shortest decimal number that is above the smallest of `shares` (so that one task is
-    held out) and not above the largest (so that one is not).
+    Args:
+        hashes: The hashes of all prompts, in [0, 1). A task is held out if its hash is below the
+            holdout, so the holdout must be above the smallest and not above the largest.
     """
-    smallest = min(shares)
-    largest = max(shares)
-    for digits in range(2, 18):
-        rounded_up: float = round(math.ceil(smallest * 10**digits) / 10**digits, digits)
+    smallest = min(hashes)
+    largest = max(hashes)
+    for digits in range(2, 18):  # a float has up to 17 significant digits
+        scale = 10**digits
+        rounded_up: float = round(math.ceil(smallest * scale) / scale, digits)
         if smallest < rounded_up <= largest:
             return rounded_up
     return None
@@ -520,16 +552,17 @@ def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTa
     """Read one task per line of a `.jsonl` or `.jsonl.gz` file (UTF-8); blank lines are skipped.
 
     Without options its rows have `problem, answer` or `question, answer`, and of a GSM8K rationale
-    only the answer behind `####` is read. The whole file serves every split unless `holdout` is
-    set; the same text is always on the same side of it.
+    only the answer behind `####` is read. Every split has all tasks of the file, unless `holdout`
+    divides them between train and valid.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: The file, or a line of it, is not as described; the message names both.
     """
     path = Path(path)
-    is_named_so = ".jsonl" in path.suffixes
-    fix = "" if is_named_so else "; only .json, .csv, .tsv and .parquet files are read as others"
+    fix = ""
+    if ".jsonl" not in path.suffixes:
+        fix = "; only .json, .csv, .tsv and .parquet files are read as others"
     # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
     rows = json_rows(path, number_type=str, fix=fix)
     return make_tasks_of_file(path, rows, options or SourceOptions())
@@ -538,11 +571,12 @@ def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTa
 def make_tasks_of_file(
     path: Path, rows: Iterable[tuple[int, Any]], options: SourceOptions
 ) -> ListTasks:
-    """Return the tasks of the rows of a file; one without an `id` is named by file and line.
+    """Return the tasks of the rows of a file.
 
     Args:
         path: The file.
-        rows: Its rows, each with the number of its line.
+        rows: The number of each row's line, and the row. A task is named by its row's `id`, or else
+            by file and line.
         options: The split, the holdout, and how the rows are read.
 
     Raises:
@@ -560,41 +594,46 @@ def make_tasks_of_file(
         for number, row in rows
     )
     tasks = make_tasks(located_rows, str(path), shapes, options)
-    chosen = apply_holdout(
-        tasks, str(path), options.split, options.holdout or 0.0, shared_by_splits=True
+    split_tasks = apply_holdout(
+        tasks,
+        source=str(path),
+        split=options.split,
+        holdout=options.holdout or 0.0,
+        shared_by_splits=True,
     )
-    return ListTasks(chosen, path.name, options.split)
+    return ListTasks(split_tasks, path.name, options.split)
 
 
 def json_rows(
     path: Path, number_type: Callable[[str], Any] | None = None, fix: str = ""
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8); no blank lines.
+    """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8); skip blank lines.
 
     Args:
         path: The file.
-        number_type: Makes a number of its text; by default an int or a float.
-        fix: The end of the error for a line that is not JSON.
+        number_type: Converts the text of a number; by default to an int or a float.
+        fix: Advice at the end of the error for a line that is not JSON.
 
     Yields:
-        The number of the line, from 1, and its value.
+        The number of each line, from 1, and the JSON value in it.
 
     Raises:
         ValueError: A line is not JSON or too long, or the file is incomplete, not a plain file, or
             too large: a few compressed bytes can expand to very many.
     """
-    number = 0
+    line_number = 0
     try:
-        for number, line in enumerate(plain_lines(path), start=1):
+        for line_number, line in enumerate(read_plain_lines(path), start=1):
             if line.strip():
-                yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
-    except (TooMuch, WrongEncoding):  # both are a ValueError, and say all there is to say
+                yield line_number, json.loads(line, parse_int=number_type, parse_float=number_type)
+    except (TooMuch, WrongEncoding):  # they are ValueErrors too, but their messages are complete
         raise
     except (ValueError, RecursionError) as error:
         fault = str(error)
         if isinstance(error, json.JSONDecodeError):
+            # Some messages of `json` end with "at", as in "Invalid control character at".
             fault = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
-        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {fault}{fix}") from None
+        raise ValueError(f"{path}:{line_number} is not JSON in UTF-8: {fault}{fix}") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
 
@@ -603,17 +642,17 @@ class WrongEncoding(ValueError):
     """A text file is in UTF-16."""
 
 
-def plain_lines(path: Path) -> Iterator[bytes]:
+def read_plain_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file as `read_data_lines` does, without a byte order mark of UTF-8.
 
     Raises:
         WrongEncoding: The file is in UTF-16.
     """
     lines = read_data_lines(path)
-    first = next(lines, b"")
-    if first.startswith(_BOMS_16):
+    first_line = next(lines, b"")
+    if first_line.startswith(_UTF16_BYTE_ORDER_MARKS):
         raise WrongEncoding(
             f"{path} is in UTF-16; save it as UTF-8, as with: iconv -f UTF-16 -t UTF-8"
         )
-    yield first.removeprefix(codecs.BOM_UTF8)
+    yield first_line.removeprefix(codecs.BOM_UTF8)
     yield from lines

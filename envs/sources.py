@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .rows import (
-    KINDS,
+    CATEGORY_FIELDS,
     SHAPES,
     Fields,
     LocatedRow,
@@ -31,9 +31,14 @@ from .tasks import ListTasks, Tasks, did_you_mean
 
 # A name that was meant as a path: it has a separator or `~`, begins with a dot, or ends like a
 # file.
-_PATH = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|xz|csv|tsv|parquet|txt)$")
-VALID = ("validation", "valid", "val", "dev")  # names that data sets give to the split `valid`
-HOLDOUT = 0.05  # the share of train that is held out if a data set has no split `valid`
+_LOOKS_LIKE_PATH = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|xz|csv|tsv|parquet|txt)$")
+VALID_SPLIT_NAMES = (
+    "validation",
+    "valid",
+    "val",
+    "dev",
+)  # names that data sets give to the split `valid`
+DEFAULT_HOLDOUT = 0.05  # the share of train that is held out if a data set has no split `valid`
 _BATCH_ROWS = 1000  # rows read at a time; one at a time takes ten times as long
 
 
@@ -61,26 +66,28 @@ class DataSet:
 def read_data_sets(
     file: Path, shapes: Sequence[Fields], *converters: Callable[[Any], Any]
 ) -> dict[str, DataSet]:
-    """Read a TOML table of data sets.
+    """Read the descriptions of data sets in a TOML file.
 
     Args:
         file: Each of its tables is a data set; the keys are those of `DataSet` and `Fields`.
-        shapes: The fields of a data set that names none.
-        converters: The functions that `prompt` and `gold` of its fields name.
+        shapes: The fields of a data set whose table has no `fields`.
+        converters: The functions that `prompt` and `gold` of the fields may name.
 
     Returns:
         The data sets by name.
     """
     converter_by_name = {converter.__name__: converter for converter in converters}
     data_sets = {}
-    for name, row in tomllib.loads(file.read_text("utf-8")).items():
-        named_fields = []
-        for field_row in row.get("fields", ()):
+    for name, table in tomllib.loads(file.read_text("utf-8")).items():
+        fields_of_table = []
+        for field_arguments in table.get("fields", ()):
             for key in ("prompt", "gold"):
-                if key in field_row:
-                    field_row[key] = converter_by_name[field_row[key]]
-            named_fields.append(Fields(**field_row))
-        data_sets[name] = DataSet(**{**row, "fields": named_fields or shapes})
+                if key in field_arguments:
+                    converter_name = field_arguments[key]
+                    field_arguments[key] = converter_by_name[converter_name]
+            fields_of_table.append(Fields(**field_arguments))
+        table["fields"] = fields_of_table or shapes
+        data_sets[name] = DataSet(**table)
     return data_sets
 
 
@@ -90,18 +97,18 @@ def load_tasks(
     known: Mapping[str, DataSet] = MappingProxyType({}),
     others: str = "",
 ) -> Tasks:
-    """Return the tasks that `source` names.
+    """Return the tasks of a file, a folder or a data set.
 
     Args:
-        source: In this order: a file that exists, as `load_file` reads it; a name of `known`; a
-            folder in the layout of the hub (`data/train-00000-of-00001.parquet`, `train.jsonl`, …);
-            `owner/name` on the hub.
-        options: Further options; one that the source would ignore is refused.
+        source: The first of these that it can be: a file that exists; the name of a data set in
+            `known`; a folder in the layout of the hub (`data/train-00000-of-00001.parquet`,
+            `train.jsonl`, …); `owner/name` on the hub.
+        options: The split, the fields and so on; an option that the source would ignore is refused.
         known: The data sets that have a short name.
-        others: What else could have been named, for the error.
+        others: The end of the error for an unknown name: other things that it may be.
 
     Raises:
-        FileNotFoundError: It is the name of a file, and there is none.
+        FileNotFoundError: `source` looks like the path of a file, which does not exist.
         ValueError: There is no such source, or it cannot be read.
     """
     name = str(source)
@@ -113,8 +120,8 @@ def load_tasks(
         return load_folder(path, options)
     if isinstance(source, str) and (is_known or is_hub_name(name)):
         return load_hub(name, options, known)
-    if isinstance(source, Path) or _PATH.search(name):
-        return load_file(path, options)  # there is none, which the error says
+    if isinstance(source, Path) or _LOOKS_LIKE_PATH.search(name):
+        return load_file(path, options)  # it raises the FileNotFoundError
     raise ValueError(
         f"unknown task set {name!r}; {did_you_mean(name, known)}the data sets are "
         f"{', '.join(known)} and OWNER/NAME of the hub; or name a .jsonl file{others}"
@@ -176,82 +183,101 @@ def load_hub(name: str, options: SourceOptions, known: Mapping[str, DataSet]) ->
 
 
 def _load_data_set(data_set: DataSet, name: str, options: SourceOptions) -> ListTasks:
-    """Load the tasks of a data set, which the user has called `name`."""
+    """Load the tasks of a split of a data set.
+
+    Args:
+        data_set: The data set.
+        name: What the user has called it.
+        options: The split, the holdout, and which part and fields to read.
+    """
     if options.config is not None:
         data_set = replace(data_set, configs=(options.config,))
     if options.fields is not None:
         data_set = replace(data_set, fields=(options.fields,))
-    splits, holdout = _choose_splits(data_set, name, options)
-    rows = chain.from_iterable(_read_rows(data_set, name, split) for split in splits)
-    source = f"split {splits[0]!r} of {data_set.path}" if len(splits) == 1 else data_set.path
+    splits_to_read, holdout = _choose_splits(data_set, name, options)
+    rows = chain.from_iterable(_read_rows(data_set, name, split) for split in splits_to_read)
+    source = data_set.path
+    if len(splits_to_read) == 1:
+        source = f"split {splits_to_read[0]!r} of {data_set.path}"
     tasks = make_tasks(rows, source, data_set.fields, options)
     if data_set.repeats:
+        # Equal rows are read once, so a prompt that is still there twice has two answers.
         count_by_prompt = Counter(task.prompt for task in tasks)
         tasks = [task for task in tasks if count_by_prompt[task.prompt] == 1]
-    chosen = apply_holdout(tasks, name, options.split, holdout)
-    return ListTasks(chosen, name, options.split)
+    split_tasks = apply_holdout(tasks, name, options.split, holdout)
+    return ListTasks(split_tasks, name, options.split)
 
 
 def _choose_splits(
     data_set: DataSet, name: str, options: SourceOptions
 ) -> tuple[Sequence[str], float]:
-    """Decide which splits of a data set serve the split that is asked for.
+    """Choose the splits of a data set to read for the split that `options` asks for.
+
+    Without its own split for valid, a share of the data set's train is held out for valid.
 
     Returns:
-        The data set's names of the splits to read, and the share of them that is held out.
+        The data set's names of the splits to read, and the share of their tasks to hold out; 0.0
+        to hold out none.
 
     Raises:
-        ValueError: No split of the data set serves it, or a holdout is given that would be ignored,
-            or none that is needed.
+        ValueError: The data set has no such split, or a holdout is given that would be ignored, or
+            0 is given though a holdout is needed.
     """
-    splits = _find_splits(data_set) if data_set.splits is None else data_set.splits
-    if options.split == ALL and splits:
-        return list(dict.fromkeys(splits.values())), 0.0
-    # `train` is whole only if the data set has another split for `valid`.
-    is_whole = options.split == "test" or "valid" in splits
-    if options.split in splits and is_whole:
+    # The data set's name of each of our splits that it has.
+    name_by_split = data_set.splits
+    if name_by_split is None:
+        name_by_split = _find_splits(data_set)
+    if options.split == ALL and name_by_split:
+        return list(dict.fromkeys(name_by_split.values())), 0.0
+    needs_holdout = options.split != "test" and "valid" not in name_by_split
+    if options.split in name_by_split and not needs_holdout:
         options.refuse(f"{name} has a split of its own for {options.split!r}", "holdout")
-        return [splits[options.split]], 0.0
-    if options.split == "test" or "train" not in splits:
-        served = ", ".join(splits) or "none of ours"
+        return [name_by_split[options.split]], 0.0
+    if options.split == "test" or "train" not in name_by_split:
+        present_splits = ", ".join(name_by_split) or "none of ours"
         raise ValueError(
-            f"{name} has no split for {options.split!r}; its rows serve {served}; "
+            f"{name} has no split for {options.split!r}; its rows serve {present_splits}; "
             "name one with --split, or all"
         )
-    holdout = HOLDOUT if options.holdout is None else options.holdout
+    holdout = DEFAULT_HOLDOUT if options.holdout is None else options.holdout
     if options.split == "valid" and not holdout:
         raise ValueError(
             f"holdout is 0, but {name} has no split for 'valid'; "
             "hold out a share of train, such as 0.05"
         )
-    return [splits["train"]], holdout
+    return [name_by_split["train"]], holdout
 
 
 def _find_splits(data_set: DataSet) -> dict[str, str]:
-    """Return the data set's name of each of our splits that it has under a usual name."""
+    """Return which of our splits a data set has under a usual name.
+
+    Returns:
+        The data set's name of each split: {"train": "train", "valid": "validation"}.
+    """
     names = _call_datasets(
         data_set.path,
         data_set.path,
         "get_dataset_split_names",
         *data_set.configs[:1],
     )
-    splits = {}
+    name_by_split = {}
     if "train" in names:
-        splits["train"] = "train"
-    valid = next((name for name in VALID if name in names), None)
-    if valid is not None:
-        splits["valid"] = valid
+        name_by_split["train"] = "train"
+    valid_name = next((name for name in VALID_SPLIT_NAMES if name in names), None)
+    if valid_name is not None:
+        name_by_split["valid"] = valid_name
     if "test" in names:
-        splits["test"] = "test"
-    return splits
+        name_by_split["test"] = "test"
+    return name_by_split
 
 
 def _read_rows(data_set: DataSet, name: str, split: str) -> Iterator[LocatedRow]:
-    """Yield the rows of one split, of all parts of a data set, with only the columns that are used.
+    """Yield the rows of one split of a data set, part after part.
 
     Args:
-        data_set: The data set.
-        name: What the user has called it, with which the names of tasks begin.
+        data_set: The data set. Only the columns of its fields are read.
+        name: What the user has called it. Tasks are named `NAME-SPLIT-NUMBER`, or, if there are
+            several parts, `NAME-PART-SPLIT-NUMBER`.
         split: The data set's own name of the split.
     """
     for config in data_set.configs or (None,):
@@ -259,29 +285,41 @@ def _read_rows(data_set: DataSet, name: str, split: str) -> Iterator[LocatedRow]
         columns = _columns_to_read(data_set, table.column_names)
         part = f" ({config})" if config else ""
         place = f"{data_set.path}{part}, split {split!r}, row"
-        # Only with several parts does a task's name have to say which: NAME-PART-SPLIT-NUMBER.
-        name_parts = [name, config if len(data_set.configs) > 1 else None, split]
-        task_name = "-".join(filter(None, name_parts))
+        task_prefix = f"{name}-{split}"
+        if config and len(data_set.configs) > 1:
+            task_prefix = f"{name}-{config}-{split}"
         if data_set.repeats:
             numbered_rows = _rows_before_repetition(table, columns)
         else:
             numbered_rows = enumerate(_iterate_values(table.select_columns(columns)))
         for number, values in numbered_rows:
             row = dict(zip(columns, values, strict=True))
-            yield LocatedRow(f"{place} {number}", f"{task_name}-{number}", row)
+            yield LocatedRow(
+                place=f"{place} {number}", task_name=f"{task_prefix}-{number}", row=row
+            )
 
 
 def _columns_to_read(data_set: DataSet, names: list[str]) -> list[str]:
-    """Return the columns of the first of a data set's fields that are among its columns `names`.
+    """Return the columns of a data set that its tasks need.
 
-    Columns of aliases and categories follow, if it has them.
+    Args:
+        data_set: The data set, whose `fields` are pairs of columns for problem and answer. The
+            first pair that is there is read.
+        names: The names of all its columns.
+
+    Returns:
+        The columns of problem and answer, then those of aliases and categories that it has.
+
+    Raises:
+        ValueError: It has the columns of none of its `fields`.
     """
     for fields in data_set.fields:
+        # A nested field such as "reward_model.ground_truth" is in the column "reward_model".
         columns = [field.split(".")[0] for field in (fields.problem, fields.answer)]
         if not set(columns) <= set(names):
             continue
-        optional = (fields.aliases, *KINDS, fields.category)
-        return columns + [field for field in optional if field in names and field not in columns]
+        optional = (fields.aliases, *CATEGORY_FIELDS, fields.category)
+        return columns + [name for name in optional if name in names and name not in columns]
     raise ValueError(
         f"{data_set.path} has the fields {', '.join(names)}; "
         f"it needs {describe_fields(data_set.fields)}: "
@@ -301,17 +339,18 @@ def _rows_before_repetition(
     Yields:
         The number of a row and its values in `columns`, if no earlier row has the same.
     """
-    places = [table.column_names.index(column) for column in columns]
+    column_indices = [table.column_names.index(column) for column in columns]
     first_row = None
-    seen = set()
+    keys_of_earlier_rows = set()
     for number, row in enumerate(_iterate_values(table)):
-        if number and row == first_row:
+        if number == 0:
+            first_row = row
+        elif row == first_row:
             return
-        first_row = first_row or row
-        values = tuple(row[place] for place in places)
-        key = repr(values)  # values may be lists, which a set cannot have
-        if key not in seen:
-            seen.add(key)
+        values = tuple(row[index] for index in column_indices)
+        key = repr(values)  # the values themselves may be lists, which cannot be in a set
+        if key not in keys_of_earlier_rows:
+            keys_of_earlier_rows.add(key)
             yield number, values
 
 
@@ -322,11 +361,14 @@ def _iterate_values(table: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def library(module: str, what: str) -> Any:
-    """Import a module of the extra `tasks`.
+    """Import a module that comes with `pip install 'turngym[tasks]'`.
 
     Args:
         module: The name of the module.
-        what: What needs it, for the ValueError that says that it is missing.
+        what: The data set or folder that needs it, for the error.
+
+    Raises:
+        ValueError: The module is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -338,13 +380,13 @@ def library(module: str, what: str) -> Any:
 
 
 def _call_datasets(name: str, path: str, function: str, *args: Any, **options: Any) -> Any:
-    """Return the result of a function of the `datasets` library.
+    """Call a function of the `datasets` library and return its result.
 
     Args:
-        name: What needs the library, for the error that says that it is missing.
-        path: The data set, its first argument.
+        name: What the user has called the data set, for the error if the library is missing.
+        path: The data set's path, the function's first argument.
         function: The name of the function.
-        args: Its further arguments.
+        args: Its other positional arguments.
         options: Its keyword arguments.
 
     Raises:
@@ -354,6 +396,5 @@ def _call_datasets(name: str, path: str, function: str, *args: Any, **options: A
     try:
         return getattr(datasets, function)(path, *args, **options)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise ValueError(
-            f"data set {path} cannot be loaded: {' '.join(str(error).split())}"
-        ) from error
+        message_on_one_line = " ".join(str(error).split())
+        raise ValueError(f"data set {path} cannot be loaded: {message_on_one_line}") from error

@@ -21,8 +21,8 @@ from gymnasium.vector.utils import (
 )
 from gymnasium.wrappers.utils import create_zero_array
 
-# What a sampled text is made of.
-_SAMPLES = (
+# The phrases of which a sampled text is made.
+_SAMPLE_PHRASES = (
     "look",
     "1 + 1 = 2",
     "\\boxed{7}",
@@ -70,10 +70,11 @@ class TextSpace(Space[str]):
             raise ValueError(
                 "TextSpace.sample takes no mask or probability: it has no finite alphabet"
             )
-        word_count = int(self.np_random.integers(1, 4))
-        words = [_SAMPLES[i] for i in self.np_random.choice(len(_SAMPLES), size=word_count)]
-        data = " ".join(words).encode()[: self.max_bytes]
-        return data.decode("utf-8", "ignore")  # the limit may have cut the last character in two
+        phrase_count = int(self.np_random.integers(1, 4))
+        phrase_numbers = self.np_random.choice(len(_SAMPLE_PHRASES), size=phrase_count)
+        text = " ".join(_SAMPLE_PHRASES[number] for number in phrase_numbers)
+        encoded = text.encode()[: self.max_bytes]
+        return encoded.decode("utf-8", "ignore")  # drops a character that the limit has cut in two
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a string that UTF-8 encodes in at most `max_bytes` bytes."""
@@ -112,15 +113,19 @@ def _create_slots(space: TextSpace, n: int = 1, ctx: Any = None) -> Any:
 
 @write_to_shared_memory.register(TextSpace)
 def _write_text(space: TextSpace, index: int, value: str, shared_memory: Any) -> None:
-    """Write the text of environment `index` into its slot of the shared memory."""
-    data = value.encode()
-    if len(data) > space.max_bytes:
-        raise ValueError(f"an observation of {len(data)} bytes does not fit in {space}")
+    """Write the text of environment `index` into its slot of the shared memory.
+
+    A slot begins with the size of the text (`_LENGTH_BYTES` bytes, little endian), and the text in
+    UTF-8 follows.
+    """
+    encoded = value.encode()
+    if len(encoded) > space.max_bytes:
+        raise ValueError(f"an observation of {len(encoded)} bytes does not fit in {space}")
     view = memoryview(shared_memory.get_obj()).cast("B")
     slot_start = index * _slot_size(space)
     text_start = slot_start + _LENGTH_BYTES
-    view[slot_start:text_start] = len(data).to_bytes(_LENGTH_BYTES, "little")
-    view[text_start : text_start + len(data)] = data
+    view[slot_start:text_start] = len(encoded).to_bytes(_LENGTH_BYTES, "little")
+    view[text_start : text_start + len(encoded)] = encoded
 
 
 @read_from_shared_memory.register(TextSpace)

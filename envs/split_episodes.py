@@ -11,19 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .examples import MOST, Example, Examples, examples_of
+from .examples import MAX_SHOTS, Example, Examples, examples_of
 from .registry import make, takes_option
 from .splits import ALL, SPLITS, check_split
 from .tasks import ListTasks, Message
 from .text_env import TextEnv
 
 # The split of an evaluation that names none: `test`, or all tasks of an environment without splits.
-UNNAMED = ""
-SEEDS = 2**20  # episodes of a split in an environment without tasks
+UNNAMED_SPLIT = ""
+SEEDS_PER_SPLIT = 2**20  # episodes of a split in an environment without tasks
 # In an environment that does not split its tasks itself, one of this many tasks is for `valid` and
 # one for `test`.
-FOLD = 10
-_FOLD_SPLITS = {FOLD - 2: "valid", FOLD - 1: "test"}  # by the place in the fold; others: `train`
+FOLD_SIZE = 10
+# The splits of the places in a fold; all other places are for `train`.
+_SPLIT_BY_PLACE_IN_FOLD = {FOLD_SIZE - 2: "valid", FOLD_SIZE - 1: "test"}
 ADVICE = (
     """def __init__(self, split="train"): self.tasks = {"train": …, "valid": …, "test": …}[split]"""
 )
@@ -48,32 +49,37 @@ class Split:
 
 
 def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Make an environment for the split among its options, and try whether an episode begins.
+    """Make an environment, choose the episodes of a split, and check that the first one begins.
 
-    An environment that does not take the option `split` has its tasks split by their index, or its
-    seeds if it has no tasks. The split `all` has all tasks; `UNNAMED` those of `test`, or all tasks
-    if the environment has no splits. Of fewer than `FOLD` tasks none are held out: `train` and
-    `valid` have all of them, and there is no `test`.
+    If the environment does not take the option `split`, its tasks are split by their index, or its
+    seeds if it has no tasks. The split `all` has all tasks; `UNNAMED_SPLIT` those of `test`, or all
+    tasks if the environment has no splits. Of fewer than `FOLD_SIZE` tasks none are held out:
+    `train` and `valid` have all of them, and there is no `test`.
+
+    Args:
+        env_id: The id of the environment.
+        options: Its options. Without `split` among them, all its episodes are chosen.
 
     Raises:
         ValueError, TypeError: The environment cannot be made, there is no such split, or it has no
-        task.
+            task.
     """
     split = _make_split(env_id, options)
     try:
-        twin = split.env.fork()
-    except Exception:  # callers that need forks raise their own error
+        test_env = split.env.fork()
+    except Exception:  # it cannot be tested; callers that need forks raise their own error
         return split
-    # The episode is begun in a fork, so that the environment's random generator stays as it is.
-    with closing(twin):
-        begin(twin, split.tasks[0], 0)
+    # The episode begins in a fork, so that the environment's random generator stays as it is.
+    with closing(test_env):
+        begin(test_env, split.tasks[0], seed=0)
     return split
 
 
 def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split]:
-    """Open the splits `train` and `valid`; a note of the second says so if both are the same.
+    """Open the splits `train` and `valid` of an environment. Raises as `open_split` does.
 
-    Raises as `open_split` does.
+    Returns:
+        Both splits. If they have the same tasks, `valid` has a note that says so.
     """
     train = open_split(env_id, {**options, "split": "train"})
     valid = open_split(env_id, {**options, "split": "valid"})
@@ -87,13 +93,16 @@ def open_training(env_id: str, options: Mapping[str, Any]) -> tuple[Split, Split
 
 
 def begin(env: TextEnv, task: int, seed: int | None) -> tuple[str, dict[str, Any]]:
-    """Begin an episode of a split, and return what `reset` returns.
+    """Begin an episode of a split.
 
     Args:
         env: The environment.
-        task: The number of the episode.
-        seed: Decides what else is random in an environment with tasks; others are seeded with the
-            number itself.
+        task: The number of the episode: the index of its task, or, if the environment has no tasks,
+            the seed of `reset`.
+        seed: Seeds an environment with tasks, for all that is random in an episode of one task.
+
+    Returns:
+        The first observation and `info`, as `reset` returns them.
     """
     if has_tasks(env):
         return env.reset(seed=seed, options={"task": task})
@@ -106,13 +115,13 @@ def has_tasks(env: TextEnv) -> bool:
 
 
 def task_count(env: TextEnv) -> int:
-    """Return how many episodes there are to choose from.
+    """Return the number of an environment's tasks, or `SEEDS_PER_SPLIT` if it has no `tasks`.
 
     Raises:
         ValueError: `tasks` of the environment has no length, or there are none.
     """
     if not has_tasks(env):
-        return SEEDS
+        return SEEDS_PER_SPLIT
     tasks: Any = env.tasks  # type: ignore[attr-defined]
     if not hasattr(tasks, "__len__"):
         raise ValueError(
@@ -131,14 +140,14 @@ def task_count(env: TextEnv) -> int:
 
 
 def _make_split(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Make an environment, and choose the episodes of the split among its options."""
+    """Make an environment, and choose the episodes of the split that its option `split` names."""
     if "split" not in options:
         env = make_with_examples(env_id, options)
         return Split(env, range(task_count(env)))
     if takes_option(env_id, "split"):
         return _make_split_by_option(env_id, options)
     split = options["split"]
-    if split != UNNAMED:
+    if split != UNNAMED_SPLIT:
         check_split(split, listed=True)
     env = make_with_examples(env_id, _without(options, "split"))
     if has_tasks(env):
@@ -147,14 +156,18 @@ def _make_split(env_id: str, options: Mapping[str, Any]) -> Split:
 
 
 def _make_split_by_option(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Make an environment that chooses the tasks of a split itself, by its option `split`."""
+    """Make an environment that has an option `split`, so that it chooses the tasks itself.
+
+    Raises:
+        ValueError: The split is `all`, which the environment does not have.
+    """
     options = {**options, "split": options["split"] or "test"}
     try:
         env = make_with_examples(env_id, options)
     except LookupError as error:
         if options["split"] != ALL:
             raise
-        # An author may look up the tasks in a dict, as `ADVICE` shows, which has no "all".
+        # An author may look up the tasks in a dict by the split, as in `ADVICE`: it has no "all".
         raise ValueError(
             f"split is 'all', which {env_id} does not have ({type(error).__name__}: {error}); "
             f"choose {', '.join(SPLITS)}, or let its option `split` take 'all'"
@@ -170,13 +183,19 @@ def _split_seeds(env_id: str, env: TextEnv, split: str) -> Split:
             f"choose {', '.join(SPLITS)}"
         )
     split = split or "test"
-    first = SPLITS.index(split) * SEEDS
+    first_seed = SPLITS.index(split) * SEEDS_PER_SPLIT
+    seeds = range(first_seed, first_seed + SEEDS_PER_SPLIT)
     note = f"{env_id} has no tasks: {split} begins episodes by seed"
-    return Split(env, range(first, first + SEEDS), note)
+    return Split(env, seeds, note)
 
 
 def _split_tasks(env_id: str, env: TextEnv, split: str) -> Split:
-    """Return the episodes of a split in an environment with tasks, which are split by their index.
+    """Return the episodes of a split of an environment that has tasks but no option `split`.
+
+    Args:
+        env_id: The id of the environment, for notes and errors.
+        env: The environment.
+        split: The split; its tasks are chosen by their index. `UNNAMED_SPLIT` has all tasks.
 
     Raises:
         ValueError: There are too few tasks for the split.
@@ -184,31 +203,35 @@ def _split_tasks(env_id: str, env: TextEnv, split: str) -> Split:
     count = task_count(env)
     if split == ALL:
         return Split(env, range(count))
-    if split == UNNAMED:
+    if split == UNNAMED_SPLIT:
         note = f"{env_id} has no splits: the evaluation has all of its {count} tasks"
-        if count >= FOLD:
+        if count >= FOLD_SIZE:
             note += ", also those that training has; --split test has only held-out ones"
         return Split(env, range(count), note)
-    if count < FOLD and split == "train":
+    if count < FOLD_SIZE and split == "train":
         return Split(env, list(range(count)))
-    if count < FOLD and split == "valid":
+    if count < FOLD_SIZE and split == "valid":
         note = (
             f"{env_id} has {count} tasks and no splits, so the validation is on the training "
-            f"tasks: with {FOLD} or more, some are held out"
+            f"tasks: with {FOLD_SIZE} or more, some are held out"
         )
         return Split(env, range(count), note, repeats_training=True)
-    tasks = [i for i in range(count) if _FOLD_SPLITS.get(i % FOLD, "train") == split]
-    if not tasks:
+    # Of every `FOLD_SIZE` tasks the last two are held out, one for valid and one for test.
+    indices = [
+        i for i in range(count) if _SPLIT_BY_PLACE_IN_FOLD.get(i % FOLD_SIZE, "train") == split
+    ]
+    if not indices:
         raise ValueError(
             f"{env_id} takes no option 'split', and its {count} tasks are too few to hold some out "
-            f"for {split}: at least {FOLD} are needed (--split all plays them all), "
+            f"for {split}: at least {FOLD_SIZE} are needed (--split all plays them all), "
             f"or a split of its own, such as: {ADVICE}"
         )
-    chosen = "the others" if split == "train" else f"every {FOLD}th, from {tasks[0]}"
+    chosen = "the others" if split == "train" else f"every {FOLD_SIZE}th, from {indices[0]}"
     note = (
-        f"{env_id} takes no option 'split': {split} has {len(tasks)} of its {count} tasks, {chosen}"
+        f"{env_id} takes no option 'split': "
+        f"{split} has {len(indices)} of its {count} tasks, {chosen}"
     )
-    return Split(env, tasks, note)
+    return Split(env, indices, note)
 
 
 def _have_same_tasks(first: TextEnv, second: TextEnv) -> bool:
@@ -229,29 +252,30 @@ def _have_same_tasks(first: TextEnv, second: TextEnv) -> bool:
 
 
 def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
-    """Make an environment whose option `shots` asks for worked examples.
+    """Make an environment with worked examples in front of its questions, if `shots` asks for them.
 
     Args:
         env_id: The id of the environment.
-        options: Its options. `shots` is a number of tasks, the last of the split `train`, which an
-            expert plays, or a file of conversations, or 0 for none.
+        options: Its options. `shots` is the number of examples, which an expert plays on the last
+            tasks of the split `train`, or a JSONL file of conversations; 0 for none.
 
     Raises:
-        ValueError, TypeError, OSError: The environment cannot be made, it has no expert, or there
-            is no such number of examples or file.
+        ValueError, TypeError, OSError: The environment cannot be made, `shots` is neither, or the
+            environment has no expert to play the examples.
     """
     plain_options = _without(options, "shots")
     env = make(env_id, **plain_options)
     shots = options.get("shots", 0)
     if shots == 0:
         return env
-    if type(shots) is int and 1 <= shots <= MOST:
+    if type(shots) is int and 1 <= shots <= MAX_SHOTS:
         env.examples = _play_examples(env_id, plain_options, shots)
     elif isinstance(shots, str | Path):
         env.examples = examples_of(Path(shots).expanduser())
     else:
         raise ValueError(
-            f"shots is {shots!r}; give a number from 1 to {MOST}, or a JSONL file of `messages`"
+            f"shots is {shots!r}; give a number from 1 to {MAX_SHOTS}, "
+            "or a JSONL file of `messages`"
         )
     if env.spec is not None:
         env.spec.kwargs["shots"] = shots
@@ -259,24 +283,33 @@ def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
 
 
 def _play_examples(env_id: str, options: Mapping[str, Any], shots: int) -> Examples:
-    """Return an expert's play of the last tasks of the split `train`.
+    """Return worked examples: an expert's play of the last tasks of the split `train`.
 
-    They are one more than `shots`, if there are as many, for a question that is itself one of them.
+    One more than `shots` is played, if there are as many tasks: if the question is itself one of
+    them, the others are enough.
     """
     train = open_split(env_id, {**options, "split": "train"})
+    example_count = min(shots + 1, len(train.tasks))
+    conversations = []
     with closing(train.env):
-        last_tasks = [train.tasks[i] for i in range(len(train.tasks))[-(shots + 1) :]]
-        conversations = [_play_expert(train.env, task) for task in reversed(last_tasks)]
+        for places_from_end in range(1, example_count + 1):
+            task = train.tasks[-places_from_end]
+            conversations.append(_play_expert(train.env, task))
     return Examples(tuple(conversations), shots)
 
 
 def _play_expert(env: TextEnv, task: int) -> Example:
-    """Return an expert's play of an episode as a conversation, without system prompt."""
-    observation, info = begin(env, task, 0)
+    """Play an episode to its end with the environment's expert.
+
+    Returns:
+        The messages of user, assistant and tools, without the system prompt.
+    """
+    observation, info = begin(env, task, seed=0)
     conversation: list[Message] = [
         message for message in info["messages"] if message["role"] != "system"
     ]
-    # A player sees only what the agent sees; an environment without one lists the gold actions.
+    # Some environments have a player, which sees only what the agent sees. The others list the gold
+    # actions for the rest of an episode.
     player: Any = env.expert() if hasattr(env, "expert") else None
     while env.live:
         action = player.act(observation) if player else env.gold()[0]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..tools.files import MAX_UNPACKING_RATIO, MIN_UNPACKED_BYTES, TooMuch, open_plain, read_text
-from .rows import SourceOptions, json_rows, load_jsonl, make_tasks_of_file, plain_lines
+from .rows import SourceOptions, json_rows, load_jsonl, make_tasks_of_file, read_plain_lines
 from .tasks import ListTasks
 
 Rows = Iterator[tuple[int, Any]]
@@ -33,11 +33,9 @@ _BATCH_ROWS = 1000  # rows of a Parquet file that are in memory at a time
 def load_file(path: str | Path, options: SourceOptions | None = None) -> ListTasks:
     """Read the tasks of a file in the format of its suffix.
 
-    They are `.json`, `.csv` and `.tsv`, each also compressed (`.gz`, `.xz`), and `.parquet`; any
-    other is JSON lines.
-
-    A `.json` file is a list of objects, or JSON lines. The first line of a CSV names its columns.
-    `load_jsonl` describes the rows.
+    Formats are `.json`, `.csv` and `.tsv`, each also compressed (`.gz`, `.xz`), and `.parquet`. A
+    file with any other suffix is read as JSON lines. A `.json` file is a list of objects, or JSON
+    lines. The first line of a table names its columns. `load_jsonl` describes the rows.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -46,26 +44,28 @@ def load_file(path: str | Path, options: SourceOptions | None = None) -> ListTas
     """
     path = Path(path)
     options = options or SourceOptions()
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix not in _COMPRESSED]
-    read_rows = _READERS.get(suffixes[-1]) if suffixes else None
-    if read_rows is None:
+    format_suffixes = [suffix.lower() for suffix in path.suffixes if suffix not in _COMPRESSED]
+    if not format_suffixes or format_suffixes[-1] not in _READERS:
         return load_jsonl(path, options)
+    read_rows = _READERS[format_suffixes[-1]]
     return make_tasks_of_file(path, read_rows(path), options)
 
 
 def check_folder(folder: Path) -> None:
-    """Check that the card of a folder of data, its README.md, names no data files outside of it.
+    """Check that a folder of data does not make the `datasets` library read files outside of it.
 
-    The `datasets` library would read, or download, any file that a card names.
+    The library would read, or download, any file that the card of the folder, its README.md, names.
 
     Raises:
-        ValueError: The card does, or cannot be read.
+        ValueError: The card names a file outside of the folder, or cannot be read.
     """
     card = folder / "README.md"
     if not card.is_file():
         return
-    for name in _data_files(_read_front_matter(card)):
-        if name.startswith(("/", "~")) or any(mark in name for mark in _OUTSIDE_MARKS):
+    front_matter = _read_front_matter(card)
+    for name in _iterate_config_texts(front_matter):
+        is_outside = name.startswith(("/", "~")) or any(mark in name for mark in _OUTSIDE_MARKS)
+        if is_outside:
             raise ValueError(
                 f"{card} names the data file {name!r}, which is outside of {folder}; "
                 "put it into the folder"
@@ -73,7 +73,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _read_front_matter(card: Path) -> Any:
-    """Return the YAML between the first two `---` of a card; None if it does not begin with one."""
+    """Return the value of the YAML header of a card, between its first two `---`; None if none."""
     yaml = importlib.import_module("yaml")  # it comes with the package datasets
     text = read_text(card)
     if not text.startswith("---"):
@@ -86,11 +86,15 @@ def _read_front_matter(card: Path) -> Any:
         ) from None
 
 
-def _data_files(front_matter: Any) -> Iterator[str]:
-    """Yield all texts below `configs` of a card's front matter, among which its data files are."""
+def _iterate_config_texts(front_matter: Any) -> Iterator[str]:
+    """Yield all texts in the entry `configs` of a card's front matter.
+
+    The names of its data files are among them, but the entry has many forms, so all texts are
+    checked.
+    """
     if not isinstance(front_matter, Mapping):
         return
-    unvisited = [front_matter.get("configs")]
+    unvisited = [front_matter["configs"]] if "configs" in front_matter else []
     while unvisited:
         value = unvisited.pop()
         if isinstance(value, str):
@@ -104,7 +108,10 @@ def _data_files(front_matter: Any) -> Iterator[str]:
 def _read_json(path: Path) -> Rows:
     """Yield the rows of a file that is a JSON list of objects, or JSON lines.
 
-    Numbers become text, as they are written: 0.10 loses nothing.
+    Numbers are returned as text, as they are written, so that 0.10 stays 0.10.
+
+    Raises:
+        ValueError: The file is empty, or it is neither.
     """
     text = "".join(line for _, line in _text_lines(path))
     if not text.strip():
@@ -112,7 +119,8 @@ def _read_json(path: Path) -> Rows:
     try:
         rows = json.loads(text, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
-        if error.msg == "Extra data":  # behind the first value: these are JSON lines
+        # `json` says "Extra data" if something follows the first value, as in JSON lines.
+        if error.msg == "Extra data":
             yield from json_rows(path, number_type=str)
             return
         raise ValueError(
@@ -120,10 +128,12 @@ def _read_json(path: Path) -> Rows:
         ) from None
     except RecursionError:
         raise ValueError(f"{path} is not JSON that can be read: it is nested too deeply") from None
-    # One object is a row (JSON lines with one line), unless it has lists or objects in it.
+    # One flat object is a row: JSON lines with a single line. A nested one is something else, such
+    # as {"data": […]}.
     if isinstance(rows, dict):
         is_nested = any(isinstance(value, list | dict) for value in rows.values())
-        rows = rows if is_nested else [rows]
+        if not is_nested:
+            rows = [rows]
     if not isinstance(rows, list):
         raise ValueError(
             f"{path} holds a {type(rows).__name__}; "
@@ -143,8 +153,17 @@ def _read_tsv(path: Path) -> Rows:
 
 
 def _read_table(path: Path, delimiter: str) -> Rows:
-    """Yield the rows of a table whose first line names its columns; empty lines are skipped."""
-    reader = csv.reader((line for _, line in _text_lines(path)), delimiter=delimiter, strict=True)
+    """Yield the rows of a table whose first line names its columns; skip empty lines.
+
+    Args:
+        path: The table.
+        delimiter: The character between two cells, a comma or a tab.
+
+    Yields:
+        The number of the last line of each row, and its cells by column.
+    """
+    lines = (line for _, line in _text_lines(path))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         header = next(reader, [])
         _check_header(path, header, delimiter)
@@ -170,7 +189,8 @@ def _check_header(path: Path, header: list[str], delimiter: str) -> None:
         header: The cells of its first line.
         delimiter: The character between two cells.
     """
-    if len(header) == 1 and delimiter == "," and any(sign in header[0] for sign in ";\t|"):
+    has_one_column = len(header) == 1 and delimiter == ","
+    if has_one_column and any(other_delimiter in header[0] for other_delimiter in ";\t|"):
         raise ValueError(
             f"{path} has the one column {header[0]!r:.80}; put commas between the columns"
         )
@@ -186,20 +206,26 @@ def _check_header(path: Path, header: list[str], delimiter: str) -> None:
 
 def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file in UTF-8, each with its number, from 1."""
-    number = 0
+    line_number = 0
     try:
-        for number, line in enumerate(plain_lines(path), start=1):
-            yield number, line.decode("utf-8")
+        for line_number, line in enumerate(read_plain_lines(path), start=1):
+            yield line_number, line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}:{number} is not text in UTF-8: {error}; save the file as UTF-8"
+            f"{path}:{line_number} is not text in UTF-8: {error}; save the file as UTF-8"
         ) from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
 
 
 def _read_parquet(path: Path) -> Rows:
-    """Yield the rows of a Parquet file, up to the limit on the size of what is decompressed."""
+    """Yield the rows of a Parquet file, each with its number, from 1.
+
+    Raises:
+        TooMuch: The rows take too much memory for the size of the file: a few compressed bytes can
+            expand to very many.
+        ValueError: The package pyarrow is missing, or the file is not Parquet.
+    """
     try:
         import pyarrow
         from pyarrow import parquet
@@ -207,25 +233,26 @@ def _read_parquet(path: Path) -> Rows:
         raise ValueError(
             f"{path} needs the package pyarrow: pip install 'turngym[parquet]'"
         ) from None
-    number = 0
+    row_number = 0
+    unpacked_bytes = 0
     with open_plain(path, follow=True) as file:
         file_bytes = os.fstat(file.fileno()).st_size
-        most_bytes = max(MIN_UNPACKED_BYTES, MAX_UNPACKING_RATIO * file_bytes)
-        bytes_read = 0
+        max_unpacked_bytes = max(MIN_UNPACKED_BYTES, MAX_UNPACKING_RATIO * file_bytes)
         try:
             for batch in parquet.ParquetFile(file).iter_batches(_BATCH_ROWS):
-                bytes_read += batch.nbytes
-                if bytes_read > most_bytes:
+                unpacked_bytes += batch.nbytes
+                if unpacked_bytes > max_unpacked_bytes:
                     raise TooMuch(
                         f"{path} has {file_bytes >> 10} KiB "
-                        f"and holds more than {most_bytes >> 20} MiB"
+                        f"and holds more than {max_unpacked_bytes >> 20} MiB"
                     )
                 for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+                    row_number += 1
+                    yield row_number, row
         except (pyarrow.ArrowException, OSError) as error:
+            message_on_one_line = " ".join(str(error).split())
             raise ValueError(
-                f"{path} is no Parquet file that can be read: {' '.join(str(error).split())}"
+                f"{path} is no Parquet file that can be read: {message_on_one_line}"
             ) from None
 
 

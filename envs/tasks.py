@@ -83,13 +83,14 @@ class ListTasks:
     """
 
     def __init__(self, tasks: Sequence[Task], name: str = "tasks", split: str = "train") -> None:
-        """Keep the tasks, and measure the longest prompt and opening among them."""
+        """Make a set of tasks; see the class for the arguments."""
         if not tasks:
             raise ValueError(f"{name} has no tasks; a task set needs at least one")
         self.name = name
         self.split = check_split(split, listed=True)
         self._tasks = tuple(tasks)
-        self.longest = max(len(task.prompt.encode("utf-8", "replace")) for task in self._tasks)
+        prompt_sizes = [len(task.prompt.encode("utf-8", "replace")) for task in self._tasks]
+        self.longest = max(prompt_sizes)
         self.opening = max((task.opening for task in self._tasks), key=len)
 
     def __len__(self) -> int:
@@ -137,26 +138,26 @@ def choose_index(
     tasks: Tasks | Sequence[Any],
     noun: str = "task",
 ) -> int:
-    """Return the index of the task that an episode begins with.
+    """Return the index of the task for a new episode: the one in the options, or a random one.
 
     Args:
-        rng: Draws the index if the options name none.
-        options: The options of `reset`: none, or `task`, an index.
+        rng: Draws the random index. It draws one in any case, so that its later draws do not depend
+            on the options.
+        options: The options of `reset`: `task`, an index, or nothing.
         tasks: The tasks to choose from.
         noun: What the error calls a task.
 
     Raises:
         ValueError: There is another option, or the index is not an int in range.
     """
-    # The draw is made in any case, so that all later draws are the same for a task that is named.
-    drawn_index = int(rng.integers(len(tasks)))
-    unknown = set(options) - {"task"}
-    if unknown:
+    random_index = int(rng.integers(len(tasks)))
+    unknown_options = set(options) - {"task"}
+    if unknown_options:
         raise ValueError(
-            f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'"
+            f"reset has no option {', '.join(map(repr, unknown_options))}; its one option is 'task'"
         )
-    index = options.get("task", drawn_index)
-    # A NumPy integer is refused, as the JSON of a snapshot has none.
+    index = options.get("task", random_index)
+    # A NumPy integer is refused, as a snapshot writes the options as JSON.
     if type(index) is not int or not 0 <= index < len(tasks):
         name = getattr(tasks, "name", "the environment")
         raise ValueError(
@@ -186,16 +187,16 @@ def check_choices(name: str, value: int | Iterable[int], known: Iterable[int]) -
 
 
 def strict(make: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a factory: an option that it does not take raises a ValueError with the nearest one.
+    """Decorate a factory so that an unknown option raises a ValueError which lists all options.
 
-    Python's own TypeError would name neither the nearest option nor all there are.
+    It also suggests the nearest option; Python's own TypeError would do neither.
     """
     parameters = signature(make).parameters
 
     @wraps(make)
     def make_strictly(*args: P.args, **options: P.kwargs) -> T:
-        # `wraps` gives it the factory's docstring; only unknown options are handled here.
-        for name in options.keys() - parameters.keys():
+        unknown_options = options.keys() - parameters.keys()
+        for name in unknown_options:
             if name == "render_mode":  # an option of Gymnasium's own environments
                 hint = "observations are text: print them"
             else:

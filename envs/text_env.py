@@ -27,7 +27,7 @@ from .spaces import TextSpace
 from .tasks import Message
 
 # Outcomes of an episode in which the agent could earn no reward, good or bad.
-_FAILURES = (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+_OUTCOMES_WITHOUT_REWARD = (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
 
 
 @dataclass(slots=True)
@@ -76,7 +76,11 @@ class TextEnv(gymnasium.Env[str, str]):
     reads_thoughts: ClassVar[bool] = False
 
     def __init__(self, max_turns: int = 8) -> None:
-        """Make an environment without an episode, whose episodes are truncated at `max_turns`."""
+        """Make an environment whose first episode begins with `reset`.
+
+        Args:
+            max_turns: The number of actions after which an episode is truncated.
+        """
         if not isinstance(max_turns, int | np.integer):
             raise ValueError(f"max_turns is {max_turns!r}; it must be a whole number, such as 5")
         if max_turns < 1:
@@ -176,20 +180,21 @@ class TextEnv(gymnasium.Env[str, str]):
             JSON schemas), `task_id`, and `category` if the task has one.
         """
         super().reset(seed=seed)
+        # What `snapshot` writes down of the beginning. It is set only once the episode has begun:
+        # if `on_reset` raises, no episode is left to step or to write down.
         start = {
             "rng": self.np_random.bit_generator.state,
             "options": copy_data(options) if options else {},
         }
-        # If `on_reset` raises, no episode is left to step or to write down.
         self.live = False
         self.turn = 0
         self._turns = []
         self._reward_sums = {}
         self._start = {}
-        # `on_reset` may change the options it gets, and the caller the `info`: each gets a copy.
+        # `on_reset` may change the options, so it gets a copy.
         options_copy = copy_data(options) if options else {}
         first_text = self.on_reset(self.np_random, options_copy)
-        observation = _encodable_observation(first_text, env=self, method="on_reset")
+        observation = _to_encodable_text(first_text, env=self, method="on_reset")
         info = copy_data(
             {
                 "messages": self.with_examples(self.messages(observation)),
@@ -205,6 +210,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self._digest_so_far = ""
         self._digested_turns = 0
         self.live = True
+        # The caller may change `info`, but the digest of the episode needs it as it is.
         return observation, copy_data(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -231,18 +237,18 @@ class TextEnv(gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
         reply = self._reply_to(action)
-        observation = _encodable_observation(reply.text, env=self, method="on_step")
+        observation = _to_encodable_text(reply.text, env=self, method="on_step")
         self.turn += 1
         stop = reply.stop
         if stop is None and self.turn >= self.max_turns:
             stop = StopReason.MAX_TURNS
         outcome = None if stop is None else outcome_of(stop)
-        if outcome in _FAILURES:
+        if outcome in _OUTCOMES_WITHOUT_REWARD:
             reward = float("nan")
             self._reward_sums = {}
         else:
             reward = float(reply.reward)
-            if isinstance(reply.reward, Rewards):
+            if isinstance(reply.reward, Rewards):  # several rewards, each with a name
                 self._reward_sums = add_rewards(self._reward_sums, reply.reward)
         self.live = stop is None
         self._last_observation = observation
@@ -255,16 +261,20 @@ class TextEnv(gymnasium.Env[str, str]):
         return observation, reward, terminated, truncated, info
 
     def _reply_to(self, action: str) -> Reply:
-        """Return the reply of `on_step`; a tool or environment that fails ends the episode.
+        """Return the reply of `on_step` to an action.
+
+        If a tool or the environment fails, the reply is empty and ends the episode.
 
         Raises:
-            TypeError: `on_step` returns no `Reply`.
+            TypeError: `on_step` does not return a `Reply`.
             gymnasium.error.ResetNeeded: `reset` was called in another thread meanwhile.
         """
         start = self._start
-        self.live = False  # an episode whose step raises cannot go on; `step` sets it again
+        # If `on_step` raises, the episode cannot go on. Otherwise `step` sets `live` again.
+        self.live = False
         try:
-            reply = self.on_step(action if self.reads_thoughts else self.without_thoughts(action))
+            text = action if self.reads_thoughts else self.without_thoughts(action)
+            reply = self.on_step(text)
         except ToolFailure as failure:
             reply = Reply("", stop=StopReason.TOOL_ERROR, info={"error": str(failure)})
         except EnvFailure as failure:
@@ -273,8 +283,8 @@ class TextEnv(gymnasium.Env[str, str]):
             raise TypeError(
                 f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply"
             )
-        # Each `reset` makes a new `_start`. If there is another one by now, this reply belongs to
-        # the episode before, and the new episode stays as it is.
+        # Each `reset` makes a new dict `_start`. If it is another object now, this reply belongs to
+        # the episode before, and must not change the new one.
         if self._start is not start:
             raise gymnasium.error.ResetNeeded(
                 "reset() began another episode during this step; its answer is dropped"
@@ -284,13 +294,20 @@ class TextEnv(gymnasium.Env[str, str]):
     def _step_info(
         self, reply: Reply, observation: str, stop: StopReason | None, outcome: Outcome | None
     ) -> dict[str, Any]:
-        """Return the `info` of a turn; `stop` and `outcome` are None unless the episode ended."""
+        """Return the `info` of a turn, as `step` describes it.
+
+        Args:
+            reply: The reply of the environment.
+            observation: Its text.
+            stop: Why the episode ends with this turn; None if it goes on.
+            outcome: The outcome of the episode; None if it goes on.
+        """
         info: dict[str, Any] = {
             "turn": self.turn,
             "messages": [{"role": reply.role, "content": observation}],
         }
         if reply.info or self._reward_sums:
-            # A copy, as the environment may later change the values that it put into the reply.
+            # The environment may later change the values in its reply, so `info` gets copies.
             info |= copy_data({**reply.info, **self._reward_sums})
         if reply.valid is not None:
             info["valid"] = reply.valid
@@ -302,16 +319,21 @@ class TextEnv(gymnasium.Env[str, str]):
     # -- copies ----------------------------------------------------------------------------------
 
     def fork(self) -> Self:
-        """Return an independent copy in the same state, the random generator's included."""
+        """Return an independent copy of the environment in the middle of the same episode.
+
+        Attributes named in `shared` are the same objects in both, those with a method `fork` are
+        forked, and all others, also the random generator, are deep-copied.
+        """
         twin = copy.copy(self)
-        # `deepcopy` takes from the memo, by the id of an object, what stands for its copy. The
-        # records of turns and the opening never change, so both episodes can have the same ones.
+        # `deepcopy` first looks up the id of each object here, and takes the value as its copy.
+        # Records of turns and the opening never change, so both environments can share them.
         memo: dict[int, Any] = {
             id(self): twin,
             id(self._turns): list(self._turns),
             id(self._opening): self._opening,
         }
-        # Shared and forked attributes go in before anything is copied: others may refer to them.
+        # All shared and forked attributes are entered before any attribute is copied, as the copied
+        # ones may refer to them.
         for name, value in vars(self).items():
             if name in self.shared:
                 memo[id(value)] = value
@@ -329,9 +351,9 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the episode so far as JSON data, for `restore`.
 
         Returns:
-            `rng` (the generator's state at the beginning), `options`, `actions`, and `digest` (of
-            everything shown and paid so far, by which `restore` notices a replay that went
-            differently).
+            `rng` (the random generator's state at the beginning), `options` (of `reset`),
+            `actions`, and `digest` (of all observations and rewards so far, by which `restore`
+            notices a replay that differs).
 
         Raises:
             gymnasium.error.ResetNeeded: No episode has begun.
@@ -345,8 +367,11 @@ class TextEnv(gymnasium.Env[str, str]):
     def restore(self, snapshot: Mapping[str, Any]) -> str:
         """Replay the episode of a snapshot in this environment and return its last observation.
 
+        Args:
+            snapshot: The result of `snapshot`, of an environment with the same arguments.
+
         Raises:
-            RuntimeError: The replay showed or paid something else than the original episode did.
+            RuntimeError: An observation or a reward of the replay differs from the original.
         """
         self.np_random.bit_generator.state = snapshot["rng"]
         self.reset(options=dict(snapshot["options"]))
@@ -362,9 +387,9 @@ class TextEnv(gymnasium.Env[str, str]):
         return self._last_observation
 
     def _digest(self) -> str:
-        """Return a digest of everything this episode showed and paid.
+        """Return a digest of all observations and rewards of this episode.
 
-        It is chained turn by turn, so that each call reads only the turns since the last one.
+        Each turn's digest includes the one before. So only the turns since the last call are read.
         """
         if not self._digest_so_far:
             self._digest_so_far = _chain_digest("", *self._opening)
@@ -388,8 +413,8 @@ def fork(
 
     Args:
         env: A `TextEnv`, wrapped or not.
-        memo: The copies made so far by the id of the original, as in `copy.deepcopy`; for the
-            recursion.
+        memo: The copies so far by the id of the original, as in `copy.deepcopy`. Only the recursion
+            passes it.
 
     Raises:
         TypeError: The environment below the wrappers is not a `TextEnv`.
@@ -410,12 +435,16 @@ def fork(
     return twin
 
 
-def _encodable_observation(text: Any, env: TextEnv, method: str) -> str:
-    """Return an observation with `?` for each lone surrogate, which has no encoding in UTF-8.
+def _to_encodable_text(text: Any, env: TextEnv, method: str) -> str:
+    """Return an observation with `?` for each lone surrogate, which UTF-8 cannot encode.
 
     Args:
-        text: What `method` of `env` gave as the observation; a TypeError names both if it is not a
-            string.
+        text: The observation.
+        env: The environment that gave it, for the error.
+        method: The name of the method that returned it, for the error.
+
+    Raises:
+        TypeError: The observation is not a string.
     """
     if not isinstance(text, str):
         raise TypeError(
@@ -435,7 +464,7 @@ _IMMUTABLE = frozenset({str, int, float, bool, type(None)})  # types that need n
 
 
 def copy_data(value: Any) -> Any:
-    """Return a deep copy; of JSON data many times faster than `copy.deepcopy` does it."""
+    """Return a deep copy, for JSON data many times faster than by `copy.deepcopy`."""
     if type(value) is dict:
         return {
             key: item if type(item) in _IMMUTABLE else copy_data(item)

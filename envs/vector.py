@@ -33,20 +33,21 @@ class TextVectorEnv(SyncVectorEnv):
             Gymnasium's five, each with one item for each environment: observations, rewards,
             terminated, truncated, and infos (see `_stack_infos`).
         """
+        # Gymnasium's own list is reused, as its `step` does.
         observations: list[Any] = self._env_obs
         rewards: list[Any] = [0.0] * self.num_envs
         terminated = [False] * self.num_envs
         truncated = [False] * self.num_envs
-        values_by_key: dict[str, dict[int, Any]] = {}
-        has_ended = self._autoreset_envs.tolist()
-        turns = zip(self.envs, actions, has_ended, strict=True)
-        for i, (env, action, needs_reset) in enumerate(turns):
-            if needs_reset:
+        # The values of each key of the infos, by the number of the environment.
+        info_values: dict[str, dict[int, Any]] = {}
+        needs_reset = self._autoreset_envs.tolist()  # its episode ended in the step before
+        for i, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+            if needs_reset[i]:
                 observations[i], info = env.reset()
             else:
                 observations[i], rewards[i], terminated[i], truncated[i], info = env.step(action)
             for key, value in info.items():
-                values_by_key.setdefault(key, {})[i] = value
+                info_values.setdefault(key, {})[i] = value
         terminated_array = np.array(terminated)
         truncated_array = np.array(truncated)
         self._autoreset_envs = terminated_array | truncated_array
@@ -55,24 +56,25 @@ class TextVectorEnv(SyncVectorEnv):
             np.array(rewards),
             terminated_array,
             truncated_array,
-            self._stack_infos(values_by_key),
+            self._stack_infos(info_values),
         )
 
-    def _stack_infos(self, values_by_key: dict[str, dict[int, Any]]) -> dict[str, Any]:
+    def _stack_infos(self, info_values: dict[str, dict[int, Any]]) -> dict[str, Any]:
         """Return the infos of one step in the form that Gymnasium gives them in.
 
         Args:
-            values_by_key: For each key of any `info`, its values by the number of the environment.
+            info_values: For each key of any `info`, its values by the number of the environment.
 
         Returns:
-            For each key an array with one item for each environment, and for `_key` the flags of
-            the environments whose `info` has the key.
+            Under each `key`, an array with one item for each environment; under `_key`, the flags
+            that tell which environments have the key in their `info`.
         """
         infos: dict[str, Any] = {}
-        for key, values in values_by_key.items():
+        for key, values in info_values.items():
+            # As in Gymnasium, the first value decides the array's type.
             first_type = type(next(iter(values.values())))
             if issubclass(first_type, dict | np.ndarray):
-                # These are nested: Gymnasium's own slower method does it.
+                # Nested values are left to Gymnasium's own method, which is slower.
                 for i, value in values.items():
                     infos = self._add_info(infos, {key: value}, i)
                 continue

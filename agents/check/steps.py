@@ -10,7 +10,7 @@ import gymnasium
 
 from ...envs import Outcome, StopReason, TextEnv, outcome_of
 from ...envs.registry import make, takes_option
-from ...envs.split_episodes import FOLD, begin, has_tasks, task_count
+from ...envs.split_episodes import FOLD_SIZE, begin, has_tasks, task_count
 from ...envs.splits import SPLITS
 from .episodes import Broken, Subject, as_json, example_calls, expert, moment, same
 
@@ -232,7 +232,7 @@ def _check_splits(subject: Subject) -> str:
 
 def _say_no_splits(subject: Subject) -> str:
     with subject.bare() as env:
-        too_few = task_count(env) < FOLD
+        too_few = task_count(env) < FOLD_SIZE
     if too_few:
         return "without an option `split`, all are played by eval, and train is validated on its training tasks"
     return "without an option `split`, every tenth is for valid and every tenth for test"

@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Column, Table
 
-from ...envs.options import EnvOptions, levels_of, named_values
+from ...envs.options import EnvOptions, levels_of, parse_named_values
 from ...envs.registry import flag_of
-from ...envs.reserved_choices import far_choices, reserved_choices
+from ...envs.reserved_choices import find_outside_paths, reserved_choices
 from ...tools.checks import did_you_mean
 from ...tools.formats.foreign import describe_format
 from ...tools.progress import Progress
@@ -100,7 +100,7 @@ class Eval(Shown):
 
     def kwargs(self) -> dict[str, Any]:
         """Return the options of the environment: the split, then the suite's, then the command's."""
-        return {"split": self.split, **named_values("option", self.base), **self.options.kwargs()}
+        return {"split": self.split, **parse_named_values("option", self.base), **self.options.kwargs()}
 
     def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
         with mistakes(), Progress("getting ready"):
@@ -255,7 +255,7 @@ def suite_of(args: Sequence[str], command: E) -> E:
     near = [Path(name).parent] if name.endswith(".toml") else []
     if reserved := [
         *reserved_choices(found.kwargs(), found.env),
-        *far_choices(found.kwargs(), *near),
+        *find_outside_paths(found.kwargs(), *near),
     ]:
         raise ValueError(
             f"{where} asks for {reserved[0]}; leave it out, and give {flag_of(reserved[0])} yourself"

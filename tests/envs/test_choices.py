@@ -11,7 +11,7 @@ from turngym.agents.cli.evaluate import KEYS, Eval
 from turngym.agents.cli.settings import flat
 from turngym.envs import choices, registry
 from turngym.envs.registry import ENVS, flag_of
-from turngym.envs.reserved_choices import far_choices, reserved_choices
+from turngym.envs.reserved_choices import find_outside_paths, reserved_choices
 from turngym.training.runs.config import TrainConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text("utf-8")
@@ -42,7 +42,7 @@ PROMPTS = ("system",)
 
 
 def options_of(entry: registry.Entry) -> list[str]:
-    creator = registry._load_creator(registry.spec_of(entry.id))
+    creator = registry._load_factory(registry.spec_of(entry.id))
     return [*inspect.signature(creator).parameters, "shots"]
 
 
@@ -183,7 +183,7 @@ def test_a_task_file_is_plain_and_ends_as_one(tmp_path):
 def test_a_recipe_names_files_near_itself_or_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in ("x.jsonl", "data/x.jsonl", str(tmp_path / "x.jsonl"), "/shared/recipes/x.jsonl"):
-        assert far_choices({"tasks": path}, Path("/shared/recipes")) == []
+        assert find_outside_paths({"tasks": path}, Path("/shared/recipes")) == []
     for path in (
         "../x.jsonl",
         "/data/x.jsonl",
@@ -191,7 +191,7 @@ def test_a_recipe_names_files_near_itself_or_the_current_folder(tmp_path, monkey
         "data/../../x.jsonl",
         "/shared/recipes/../x.jsonl",
     ):
-        assert far_choices({"shots": path, "policy": path}, Path("/shared/recipes")) == [
+        assert find_outside_paths({"shots": path, "policy": path}, Path("/shared/recipes")) == [
             f"shots={path}",
             f"policy={path}",
         ]

@@ -5,7 +5,13 @@ import pytest
 
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.envs.registry import make
-from turngym.envs.split_episodes import SEEDS, begin, open_split, open_training, task_count
+from turngym.envs.split_episodes import (
+    SEEDS_PER_SPLIT,
+    begin,
+    open_split,
+    open_training,
+    task_count,
+)
 
 
 class Guess(TextEnv):
@@ -65,9 +71,10 @@ def test_where_there_are_no_tasks_every_split_has_seeds_of_its_own(register):
         {i for one in opened.values() for i in one.tasks}
     )
     assert all(
-        len(one.tasks) == SEEDS and "begins episodes by seed" in one.note for one in opened.values()
+        len(one.tasks) == SEEDS_PER_SPLIT and "begins episodes by seed" in one.note
+        for one in opened.values()
     )
-    assert open_split("test/Guess-v0", {}).tasks == range(SEEDS)
+    assert open_split("test/Guess-v0", {}).tasks == range(SEEDS_PER_SPLIT)
     env = opened["train"].env
     begin(env, 7, 1)
     assert env.options == {}
@@ -147,7 +154,7 @@ def test_an_evaluation_that_names_no_split_has_the_test_tasks_or_all(register):
         and "all of its 40 tasks, also those that training has; --split test" in many.note
     )
     assert open_split(own, {"split": ""}).env.split == "test"
-    assert open_split(register(Guess), {"split": ""}).tasks[0] == 2 * SEEDS
+    assert open_split(register(Guess), {"split": ""}).tasks[0] == 2 * SEEDS_PER_SPLIT
 
 
 def test_all_tasks_are_a_split_where_they_can_be_listed(register, tmp_path):

@@ -176,8 +176,8 @@ def test_other_bytes_are_named_with_their_line(tmp_path):
 
 
 def test_few_bytes_cannot_make_very_many(tmp_path, monkeypatch):
-    monkeypatch.setattr("turngym.envs.task_files.LEAST", 1 << 10)
-    monkeypatch.setattr("turngym.envs.task_files.MOST_RATIO", 1)
+    monkeypatch.setattr("turngym.envs.task_files.MIN_UNPACKED_BYTES", 1 << 10)
+    monkeypatch.setattr("turngym.envs.task_files.MAX_UNPACKING_RATIO", 1)
     path = parquet_file(tmp_path / "t.parquet", [{"question": "a" * 1000, "answer": "1"}] * 5000)
     with pytest.raises(TooMuch, match=r"t.parquet has \d+ KiB and holds more than"):
         load_file(path)

@@ -21,7 +21,7 @@ from ...agents.cli.warmup import Warmup
 from ...agents.evaluation.scores import Interval, NoScore
 from ...envs import choices
 from ...envs.options import EnvOptions
-from ...envs.reserved_choices import far_choices, reserved_choices
+from ...envs.reserved_choices import find_outside_paths, reserved_choices
 from ...tools.files import read_text
 from ...tools.progress import Progress
 from ..methods import check_methods, foreign, plausible
@@ -203,7 +203,7 @@ def _named(args: list[str]) -> list[str]:
         f"{name}="
         for name in sorted(given & choices.SETTINGS.keys() - {*lists, "env", "method", "option"})
     ]
-    chosen = [*reserved_choices(options, env), *far_choices(options), *replaced]
+    chosen = [*reserved_choices(options, env), *find_outside_paths(options), *replaced]
     return chosen + [f"{name}={value}" for name, values in lists.items() for value in values]
 
 

@@ -32,9 +32,9 @@ from ...envs import choices
 from ...envs.options import EnvOptions
 from ...envs.registry import entries
 from ...envs.reserved_choices import (
-    far_choices,
+    find_outside_paths,
+    format_choice,
     is_plugin,
-    named_choice,
     plugin_tools,
     refuse_unnamed,
     reserved_choices,
@@ -305,7 +305,7 @@ def with_options(
         raise ValueError(
             f"{both[0]} is given twice, by --{both[0]} and by --option {both[0]}=…; give it once"
         )
-    return replace(config, environment=environment.over(options))
+    return replace(config, environment=environment.merge_recipe(options))
 
 
 def _shown(value: Any) -> str:
@@ -344,7 +344,7 @@ def reserved_of(config: TrainConfig) -> list[str]:
     rules = {name: rule for name, rule in choices.SETTINGS.items() if name not in elsewhere}
     values = flat(config)
     return asked + [
-        named_choice(name, values[name]) for name, rule in rules.items() if not rule(values[name])
+        format_choice(name, values[name]) for name, rule in rules.items() if not rule(values[name])
     ]
 
 
@@ -367,9 +367,9 @@ def reserved_of_recipe(config: TrainConfig, name: str) -> list[str]:
         *(str(Path(part).parent) for part in name.split("+") if part.endswith(".toml")),
     ]
     options = {**config.environment.kwargs(), "policy": config.policy}
-    asked = far_choices(options, *map(Path, own))
-    asked += [named_choice("out", config.out)] if config.out else []
-    return asked + ([named_choice("resume", True)] if config.resume else [])
+    asked = find_outside_paths(options, *map(Path, own))
+    asked += [format_choice("out", config.out)] if config.out else []
+    return asked + ([format_choice("resume", True)] if config.resume else [])
 
 
 def _is_plain(option: str) -> bool:
