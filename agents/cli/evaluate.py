@@ -100,7 +100,11 @@ class Eval(Shown):
 
     def kwargs(self) -> dict[str, Any]:
         """Return the options of the environment: the split, then the suite's, then the command's."""
-        return {"split": self.split, **parse_named_values("option", self.base), **self.options.kwargs()}
+        return {
+            "split": self.split,
+            **parse_named_values("option", self.base),
+            **self.options.kwargs(),
+        }
 
     def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
         with mistakes(), Progress("getting ready"):

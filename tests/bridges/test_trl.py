@@ -63,7 +63,9 @@ def test_a_step_of_the_trainer_calls_the_tool_and_grades_the_answer(source, tmp_
     assert step["tools/call_frequency"] > 0 and called
     assert step["tools/failure_frequency"] == 0
     assert 0 < step["rewards/reward/mean"] < 1
-    assert step["rewards/reward/mean"] == pytest.approx(sum(one._return for one in made) / len(made))
+    assert step["rewards/reward/mean"] == pytest.approx(
+        sum(one._return for one in made) / len(made)
+    )
     assert all(not env.live for env in played)
 
 

@@ -30,7 +30,10 @@ CALLS = {
     "Gemma's (tool_code)": "```tool_code\nprint(python(code='1'))\n```",
     "Llama's (<|python_tag|>)": "<|python_tag|>print(1)",
 }
-OWN_CALLS = {name: FORMATS[name].render(ToolCall("python", {"code": "print(1)"})) for name in READABLE_FORMATS}
+OWN_CALLS = {
+    name: FORMATS[name].render(ToolCall("python", {"code": "print(1)"}))
+    for name in READABLE_FORMATS
+}
 
 
 def test_every_format_is_tried():

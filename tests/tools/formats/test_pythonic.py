@@ -118,7 +118,10 @@ def test_other_lists_are_text(text):
         ("[f(x=%s)]" % ("9" * 5000), "Exceeds the limit"),
         ("[f(x='\\U00110000')]", "\\U00110000 is no character"),
         ("[f(x=1) and more]", "expected , or ] behind the call, found 'and'"),
-        ("[f(x=[%s])]" % ("1," * MAX_LEXICAL_TOKENS), "the call holds more than 10000 values and marks"),
+        (
+            "[f(x=[%s])]" % ("1," * MAX_LEXICAL_TOKENS),
+            "the call holds more than 10000 values and marks",
+        ),
     ],
 )
 def test_malformed_calls_are_whole_and_explained(text, error):

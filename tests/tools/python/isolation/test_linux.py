@@ -118,7 +118,10 @@ def test_errors_name_the_call_and_the_place():
     cases = (
         (lambda: linux.mount("tmpfs", "/nowhere/at/all", "tmpfs"), "mount /nowhere/at/all"),
         (lambda: linux.unmount("/nowhere/at/all"), "umount /nowhere/at/all"),
-        (lambda: linux.make_read_only("/nowhere/at/all", recursive=True), "mount_setattr /nowhere/at/all"),
+        (
+            lambda: linux.make_read_only("/nowhere/at/all", recursive=True),
+            "mount_setattr /nowhere/at/all",
+        ),
         (lambda: linux.pivot_root("/nowhere/at/all", "/nowhere"), "pivot_root"),
         (lambda: linux.setns(nothing, linux.NEWUTS), "setns"),
         (lambda: linux.prctl(-1, 0), "prctl"),
